@@ -25,6 +25,21 @@ use crate::settings::Settings;
 use crate::{Error, Result};
 
 /// The future of a request.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{BoxFuture, RangeReply};
+/// use std::future::IntoFuture;
+///
+/// // Requests that are sent later, such as all at once.
+/// let later: Vec<BoxFuture<RangeReply>> =
+///     ["a", "b"].into_iter().map(|key| client.get(key).into_future()).collect();
+/// for read in later {
+///     println!("{:?}", read.await?.value());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
 /// The metadata that makes a member without a leader refuse a request.

@@ -7,6 +7,19 @@ use crate::caller::{Caller, Repeat};
 use crate::{Header, ReadLevel, Result};
 
 /// A member of a cluster.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Member, ReadLevel};
+///
+/// let voters = |member: &Member| !member.is_learner;
+/// let members = client.members(ReadLevel::Linearizable).await?.members;
+/// for member in members.into_iter().filter(voters) {
+///     println!("{:x} {} at {}", member.id, member.name, member.client_urls.join(", "));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Member {
@@ -23,6 +36,16 @@ pub struct Member {
 }
 
 /// All members.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Members, ReadLevel};
+///
+/// let known: Members = client.members(ReadLevel::Eventual).await?;
+/// println!("member {:x} knows {} members", known.header.member_id, known.members.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Members {
@@ -33,6 +56,16 @@ pub struct Members {
 }
 
 /// The result of adding a member.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::AddReply;
+///
+/// let added: AddReply = client.add_learner(["http://10.0.0.4:2380"]).await?;
+/// println!("start member {:x}, the last of {}", added.member.id, added.members.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct AddReply {

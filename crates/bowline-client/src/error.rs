@@ -23,9 +23,34 @@ use tonic::{Code, Status};
 use bowline_types::{Revision, Touched};
 
 /// Shorthand for results of the client.
+///
+/// ```
+/// use bowline_client::{Client, Result};
+///
+/// async fn greeting(client: &Client) -> Result<String> {
+///     let found = client.get("greeting").await?;
+///     Ok(String::from_utf8_lossy(found.value().unwrap_or_default()).into_owned())
+/// }
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the client.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::Error;
+///
+/// match client.put("greeting", "hello").await {
+///     Ok(put) => println!("revision {}", put.header.revision),
+///     // It may have been written: only a read can tell.
+///     Err(Error::UnknownOutcome { .. }) => println!("{:?}", client.get("greeting").await?.value()),
+///     // Nothing was written, and a later try may succeed.
+///     Err(error) if error.is_retryable() => println!("try again: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # Errors of any read
 ///
@@ -469,6 +494,12 @@ fn oldest(compact_revision: Option<Revision>) -> String {
 }
 
 /// The name of a gRPC code, as its specification writes it.
+///
+/// ```
+/// use bowline_client::{Code, code_name};
+///
+/// assert_eq!(code_name(Code::ResourceExhausted), "RESOURCE_EXHAUSTED");
+/// ```
 #[must_use]
 pub fn code_name(code: Code) -> &'static str {
     match code {

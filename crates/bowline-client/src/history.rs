@@ -12,6 +12,24 @@ use crate::v1::{awaits, collect, cut_off, header, read_settings};
 use crate::{Entry, Header, ReadLevel, Result};
 
 /// A read of a key's history. [`Client::history`](crate::Client::history) gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // What the key was at revision 100, and at most nine changes before it.
+/// let past = client
+///     .history("config")
+///     .limit(10)
+///     .revision(Revision::new(100))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// for version in past.versions {
+///     println!("{}: {:?}", version.revision, version.entry);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct History {
@@ -75,6 +93,16 @@ impl History {
 }
 
 /// The history of a key.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::HistoryReply;
+///
+/// let past: HistoryReply = client.history("config").await?;
+/// println!("{} changes up to revision {}", past.versions.len(), past.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HistoryReply {
@@ -87,6 +115,24 @@ pub struct HistoryReply {
 }
 
 /// One change of a key.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::Version;
+///
+/// fn show(version: &Version) -> String {
+///     match &version.entry {
+///         Some(entry) => format!("{}: {:?}", version.revision, entry.value),
+///         None => format!("{}: deleted", version.revision),
+///     }
+/// }
+///
+/// for version in client.history("config").await?.versions {
+///     println!("{}", show(&version));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Version {

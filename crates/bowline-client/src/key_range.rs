@@ -111,6 +111,12 @@ impl KeyRange {
     }
 
     /// As the wire has it: the first key.
+    ///
+    /// ```
+    /// # use bowline_client::KeyRange;
+    /// assert_eq!(KeyRange::prefix("a/").start(), "a/");
+    /// assert_eq!(KeyRange::all().start(), "\0");
+    /// ```
     #[must_use]
     pub fn start(&self) -> &Bytes {
         &self.key
@@ -123,6 +129,14 @@ impl KeyRange {
     }
 
     /// Makes a range from a first key and an end in wire form, such as the rest of a range read in parts.
+    ///
+    /// ```
+    /// # use bowline_client::KeyRange;
+    /// // The rest of a range after its first page, which ended with "a/7".
+    /// let all = KeyRange::prefix("a/");
+    /// let rest = KeyRange::from_wire("a/7\0", all.end().clone());
+    /// assert_eq!((&rest.start()[..], &rest.end()[..]), (&b"a/7\0"[..], &b"a0"[..]));
+    /// ```
     pub fn from_wire(start: impl Into<Bytes>, end: impl Into<Bytes>) -> KeyRange {
         KeyRange {
             key: start.into(),

@@ -4,6 +4,22 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The required freshness of a read.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::ReadLevel;
+///
+/// // Not a moment old, and as fast as one member can be.
+/// let sure = client.get("greeting").await?;
+/// let fast = client.get("greeting").level(ReadLevel::Eventual).await?;
+/// println!("{} and {}", sure.header.revision, fast.header.revision);
+///
+/// // From a command line, and back.
+/// let level: ReadLevel = "lease".parse().expect("a level");
+/// assert_eq!(level.name(), "lease");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReadLevel {
     /// The read sees every write acknowledged before it began. The leader confirms its leadership with a

@@ -13,6 +13,16 @@ pub(crate) const READ_LEVEL: &str = "bowline-read";
 const APPLIED: &str = "bowline-applied";
 
 /// The reply header.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::Header;
+///
+/// let Header { revision, member_id, read_level, .. } = client.get("greeting").await?.header;
+/// println!("member {member_id:x} is at revision {revision}, read at level {read_level:?}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Header {
@@ -47,6 +57,17 @@ impl Header {
 }
 
 /// A key as of one revision.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::Entry;
+///
+/// if let Some(Entry { value, version, mod_revision, lease, .. }) = client.get("lock").await?.entry() {
+///     println!("{value:?}, written {version} times, last at revision {mod_revision}, lease {lease:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Entry {

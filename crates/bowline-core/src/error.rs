@@ -9,9 +9,34 @@ use crate::Revision;
 pub use bowline_types::show_key;
 
 /// A result of the database.
+///
+/// ```
+/// use bowline::{Db, Result};
+///
+/// fn count(db: &Db, prefix: &str) -> Result<usize> {
+///     Ok(db.range(bowline::Range::prefix(prefix))?.count())
+/// }
+/// # let db = Db::in_memory()?;
+/// # assert_eq!(count(&db, "svc/")?, 0);
+/// # Ok::<(), bowline::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the database.
+///
+/// ```
+/// use bowline::{Db, Error, Expected};
+///
+/// # let db = Db::in_memory()?;
+/// db.put("leader", "a")?;
+/// match db.compare_and_swap("leader", Expected::Absent, "b") {
+///     Ok(revision) => println!("leads since revision {revision}"),
+///     Err(Error::CompareFailed { actual, .. }) => println!("another leads since revision {actual}"),
+///     Err(error) if error.is_retryable() => println!("try again: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

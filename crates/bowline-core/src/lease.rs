@@ -46,6 +46,19 @@ const TTL_MIN: Duration = Duration::from_millis(1);
 const TTL_MAX: Duration = Duration::from_secs(9_000_000_000);
 
 /// A lease as `DbReader::leases` lists it.
+///
+/// ```
+/// use bowline::Lease;
+/// # let db = bowline::Db::in_memory()?;
+/// let ttl = std::time::Duration::from_secs(10);
+/// let id = db.grant_lease(ttl)?;
+/// for lease in db.leases() {
+///     println!("lease {} ends in {:?} of {:?}", lease.id, lease.remaining, lease.ttl);
+/// }
+/// let lease: Lease = db.lease(id).expect("it is alive");
+/// assert_eq!((lease.id, lease.ttl), (id, ttl));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
     /// Its id.

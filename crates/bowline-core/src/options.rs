@@ -10,6 +10,19 @@ pub use bowline_storage::table::Compression;
 pub use bowline_types::Isolation;
 
 /// When a commit is acknowledged.
+///
+/// ```
+/// use bowline::{Db, Durability};
+/// use std::time::Duration;
+///
+/// // At most 10 ms of commits are lost with the power, in exchange for fewer flushes.
+/// let every = Duration::from_millis(10);
+/// let settings = Db::builder().durability(Durability::Batched { every });
+///
+/// // For tests: nothing is kept.
+/// let db = Db::builder().durability(Durability::Memory).open("memory")?;
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
     /// After its flush to the disk. The commit survives a crash of the process and a power loss.
@@ -27,6 +40,15 @@ pub enum Durability {
 }
 
 /// The size limits of a database. Each limit has a separate error.
+///
+/// ```
+/// use bowline::{Db, Durability, Error, Limits};
+///
+/// let limits = Limits { key_size_max_bytes: 100, ..Limits::default() };
+/// let db = Db::builder().limits(limits).durability(Durability::Memory).open("memory")?;
+/// assert!(matches!(db.put([b'k'; 101], "v"), Err(Error::KeyTooLarge { size: 101, limit: 100 })));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// The longest key, in bytes.
@@ -46,6 +68,8 @@ impl Limits {
     /// the log, which is larger by some 100 bytes per write.
     pub const TRANSACTION_SIZE_BYTES: u64 = 1000 << 20;
 
+    /// The limits, each within its maximum: for `DbBuilder::limits`.
+    #[doc(hidden)]
     pub fn bounded(mut self) -> Limits {
         let at_most = |limit: &mut u64, bound| *limit = (*limit).min(bound);
         at_most(&mut self.key_size_max_bytes, Limits::KEY_SIZE_BYTES);

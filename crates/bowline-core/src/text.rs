@@ -21,6 +21,15 @@ use std::fmt::Write;
 
 /// Whether a character is shown unchanged: no control character, no line or paragraph separator, no invisible
 /// character that changes the direction, width or meaning of the text around it.
+///
+/// ```
+/// use bowline::text::is_plain;
+///
+/// assert!("größe 7".chars().all(is_plain));
+/// assert!(!is_plain('\x1b') && !is_plain('\n'));
+/// // It would reverse the text after it.
+/// assert!(!is_plain('\u{202e}'));
+/// ```
 #[must_use]
 pub fn is_plain(c: char) -> bool {
     !(c.is_control()

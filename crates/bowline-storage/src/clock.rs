@@ -4,6 +4,33 @@ use std::fmt::Debug;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A source of time.
+///
+/// ```
+/// # use bowline_storage::Clock;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use std::time::Duration;
+///
+/// /// A clock that a test sets, for `DbBuilder::clock`.
+/// #[derive(Debug, Default)]
+/// struct TestClock {
+///     ms: AtomicU64,
+/// }
+///
+/// impl Clock for TestClock {
+///     fn monotonic(&self) -> Duration {
+///         Duration::from_millis(self.ms.load(Ordering::SeqCst))
+///     }
+///
+///     fn wall_ms(&self) -> u64 {
+///         self.ms.load(Ordering::SeqCst)
+///     }
+/// }
+///
+/// let clock = TestClock::default();
+/// clock.ms.store(10_000, Ordering::SeqCst);
+/// assert_eq!(clock.monotonic(), Duration::from_secs(10));
+/// assert_eq!(clock.suspended(), Duration::ZERO);
+/// ```
 pub trait Clock: Send + Sync + Debug {
     /// Time since an arbitrary start; never goes back. Everything that expires uses this.
     fn monotonic(&self) -> Duration;
@@ -21,6 +48,13 @@ pub trait Clock: Send + Sync + Debug {
 }
 
 /// The operating system's clocks.
+///
+/// ```
+/// # use bowline_storage::{Clock, SystemClock};
+/// let clock = SystemClock::new();
+/// let start = clock.monotonic();
+/// assert!(clock.monotonic() >= start);
+/// ```
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,

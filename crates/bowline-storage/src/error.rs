@@ -10,6 +10,20 @@ use crate::{Revision, vfs};
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of the storage engine.
+///
+/// ```
+/// # use bowline_storage::Error;
+/// fn advice(error: &Error) -> &'static str {
+///     match error {
+///         Error::Locked { .. } => "close it in the other process",
+///         _ if error.is_shortage() => "free space on the disk, or close files; then go on",
+///         _ if error.is_retryable() => "try again",
+///         _ if error.is_corruption() => "restore a checkpoint",
+///         _ => "read the message",
+///     }
+/// }
+/// # assert_eq!(advice(&Error::Closed), "read the message");
+/// ```
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -130,6 +144,7 @@ pub enum Error {
 
 impl Error {
     /// Wraps an I/O error, telling a full disk and a lack of open files from the rest.
+    #[doc(hidden)]
     pub fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
         if vfs::is_out_of_files(&source) {
             return Error::TooManyFiles {
@@ -150,6 +165,7 @@ impl Error {
     }
 
     /// Damage found at `offset` of `path`.
+    #[doc(hidden)]
     pub fn corrupt(path: &Path, offset: u64, reason: impl Into<String>) -> Error {
         Error::Corrupt {
             path: path.to_owned(),

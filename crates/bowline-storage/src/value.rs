@@ -20,6 +20,15 @@ use bytes::Bytes;
 /// let value = Value::from("small");
 /// assert_eq!(&value[..], b"small");
 /// assert_eq!(value.clone(), value);
+///
+/// // Made from borrowed bytes, in place as well, and cut.
+/// let mut value = Value::copy_from(b"svc/api");
+/// assert_eq!(value.slice(4..7), b"api");
+/// value.assign(b"svc/web");
+/// assert_eq!(value.as_slice(), b"svc/web");
+/// // The larger part of a buffer is shared with it, a smaller one is copied.
+/// let buffer = bytes::Bytes::from(vec![b'x'; 1_000]);
+/// assert_eq!(Value::slice_of(&buffer, 0..900).len(), 900);
 /// ```
 #[derive(Clone)]
 pub struct Value(Repr);

@@ -9,6 +9,18 @@ use std::sync::Arc;
 use crate::{BlockId, Direction};
 
 /// A block next to another.
+///
+/// ```
+/// use bowline_types::{Direction, Neighbor};
+///
+/// fn show(neighbor: &Neighbor) -> String {
+///     let Neighbor { id, kind, direction } = neighbor;
+///     match direction {
+///         Direction::In => format!("<-{kind}- {id}"),
+///         _ => format!("-{kind}-> {id}"),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbor {
     /// The other block.
@@ -20,6 +32,16 @@ pub struct Neighbor {
 }
 
 /// One visited block of a traversal.
+///
+/// ```
+/// use bowline_types::{BlockId, Visit};
+///
+/// /// The way from the start to a block, backwards.
+/// fn way(visits: &[Visit], to: BlockId) -> Vec<BlockId> {
+///     let parent = |id: &BlockId| visits.iter().find(|visit| visit.id == *id)?.parent;
+///     std::iter::successors(Some(to), parent).collect()
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Visit<K = Arc<str>> {
     /// The block.
@@ -33,6 +55,19 @@ pub struct Visit<K = Arc<str>> {
 }
 
 /// The result of a traversal.
+///
+/// ```
+/// use bowline_types::{Stop, Traversal};
+///
+/// fn show(found: &Traversal) {
+///     for visit in &found.visits {
+///         println!("{}{}", "  ".repeat(visit.depth as usize), visit.id);
+///     }
+///     if found.stop != Stop::Exhausted {
+///         println!("and more: {:?} after {} edges", found.stop, found.edges_touched);
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traversal<K = Arc<str>> {
     /// The blocks in the order in which they were visited, each once.
@@ -44,6 +79,18 @@ pub struct Traversal<K = Arc<str>> {
 }
 
 /// Which bound ended a traversal.
+///
+/// ```
+/// use bowline_types::Stop;
+///
+/// /// Whether a larger bound would give more blocks.
+/// fn is_cut(stop: Stop) -> bool {
+///     match stop {
+///         Stop::Exhausted => false,
+///         Stop::MaxDepth | Stop::Limit | Stop::MaxBytes | Stop::LimitOfServer => true,
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stop {
     /// None: everything reachable was visited.
@@ -59,6 +106,22 @@ pub enum Stop {
 }
 
 /// A path between two blocks.
+///
+/// ```
+/// use bowline_types::{BlockId, Path};
+///
+/// fn show(path: &Path) -> String {
+///     let mut text = path.blocks[0].to_string();
+///     for (kind, block) in path.kinds.iter().zip(&path.blocks[1..]) {
+///         text.push_str(&format!(" -{kind}-> {block}"));
+///     }
+///     text
+/// }
+///
+/// let kinds = vec!["link".into()];
+/// let path = Path { blocks: vec![BlockId(1), BlockId(2)], kinds, cost: 3.0 };
+/// assert!(show(&path).contains(" -link-> "));
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Path<K = Arc<str>> {
     /// The blocks, both ends included; one block for the path from a block to itself.
@@ -70,6 +133,18 @@ pub struct Path<K = Arc<str>> {
 }
 
 /// Figures about a graph.
+///
+/// ```
+/// use bowline_types::GraphStats;
+///
+/// fn show(stats: &GraphStats) {
+///     println!("{} blocks, {} edges", stats.blocks, stats.edges);
+///     for (kind, count) in &stats.edges_by_kind {
+///         println!("{count} {kind}");
+///     }
+///     println!("{:.2} edges at a block, {} triangles", stats.degree_mean, stats.triangles);
+/// }
+/// ```
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct GraphStats<K: Ord = String> {
     /// The number of blocks.
@@ -102,10 +177,11 @@ pub struct GraphStats<K: Ord = String> {
 }
 
 impl<K> Traversal<K> {
-    /// Resolves the kinds.
+    /// Resolves the kinds: for the library, whose algorithms work on their numbers.
     ///
     /// # Errors
     /// The first error of `resolve`.
+    #[doc(hidden)]
     pub fn try_map_kinds<L, E>(
         self,
         mut resolve: impl FnMut(K) -> Result<L, E>,
@@ -128,6 +204,7 @@ impl<K> Traversal<K> {
 
 impl<K> Path<K> {
     /// The path from a block to itself.
+    #[doc(hidden)]
     #[must_use]
     pub fn trivial(id: BlockId) -> Path<K> {
         Path {
@@ -137,10 +214,11 @@ impl<K> Path<K> {
         }
     }
 
-    /// Resolves the kinds.
+    /// Resolves the kinds: for the library, whose algorithms work on their numbers.
     ///
     /// # Errors
     /// The first error of `resolve`.
+    #[doc(hidden)]
     pub fn try_map_kinds<L, E>(self, resolve: impl FnMut(K) -> Result<L, E>) -> Result<Path<L>, E> {
         Ok(Path {
             blocks: self.blocks,
@@ -155,10 +233,11 @@ impl<K> Path<K> {
 }
 
 impl<K: Ord> GraphStats<K> {
-    /// Resolves the kinds.
+    /// Resolves the kinds: for the library, whose algorithms work on their numbers.
     ///
     /// # Errors
     /// The first error of `resolve`.
+    #[doc(hidden)]
     pub fn try_map_kinds<L: Ord, E>(
         self,
         mut resolve: impl FnMut(K) -> Result<L, E>,

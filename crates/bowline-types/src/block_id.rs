@@ -35,6 +35,13 @@ impl BlockId {
     }
 
     /// The id in the sixteen bytes of [`to_bytes`](BlockId::to_bytes).
+    ///
+    /// ```
+    /// # use bowline_types::BlockId;
+    /// let mut bytes = [0; 16];
+    /// bytes[15] = 7;
+    /// assert_eq!(BlockId::from_bytes(bytes), BlockId(7));
+    /// ```
     #[must_use]
     pub fn from_bytes(bytes: [u8; 16]) -> BlockId {
         BlockId(u128::from_be_bytes(bytes))
@@ -69,6 +76,14 @@ impl fmt::Display for BlockId {
 }
 
 /// A text is not the id of a block.
+///
+/// ```
+/// use bowline_types::{BlockId, ParseBlockIdError};
+///
+/// assert_eq!("svc/billing".parse::<BlockId>(), Err(ParseBlockIdError));
+/// // A name is not an id, but has one.
+/// assert!(BlockId::from_name("svc/billing").to_string().parse::<BlockId>().is_ok());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "not a block id: use 32 hexadecimal digits, or the form 00000000-0000-0000-0000-000000000000"

@@ -8,6 +8,14 @@ use bytes::Bytes;
 use crate::BlockId;
 
 /// Named texts on a block or an edge, in the order of their names.
+///
+/// ```
+/// use bowline_types::{Attributes, Block, BlockId};
+///
+/// let block = Block::new(BlockId::from_name("app"), "package").attribute("version", "1.2");
+/// let attributes: &Attributes = &block.attributes;
+/// assert_eq!(attributes.get("version").map(String::as_str), Some("1.2"));
+/// ```
 pub type Attributes = BTreeMap<String, String>;
 
 /// A node of the graph: content with an id, a kind and attributes.
@@ -78,6 +86,16 @@ impl Block {
 }
 
 /// The identity of an edge: between two blocks there is at most one edge of each kind and direction.
+///
+/// ```
+/// use bowline_types::{BlockId, Edge, EdgeKey};
+///
+/// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+/// // Attributes are no part of it.
+/// let edge = Edge::new(app, "depends_on", lib).attribute("version", "1.2");
+/// assert_eq!(edge.key(), EdgeKey::new(app, "depends_on", lib));
+/// assert_ne!(edge.key(), EdgeKey::new(lib, "depends_on", app));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EdgeKey {
     /// The block where the edge starts.
@@ -199,6 +217,14 @@ impl Edge {
 }
 
 /// Which edges of a block are followed.
+///
+/// ```
+/// use bowline_types::Direction;
+///
+/// assert_eq!(Direction::default(), Direction::Out);
+/// // Dependencies lead out of a package, users lead in.
+/// assert_eq!(Direction::Out.reversed(), Direction::In);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Direction {
     /// From source to target.
@@ -229,6 +255,18 @@ impl Direction {
 }
 
 /// One write of the graph.
+///
+/// ```
+/// use bowline_types::{Block, BlockId, Edge, EdgeKey, GraphWrite};
+///
+/// let (app, old, new) = (BlockId(1), BlockId(2), BlockId(3));
+/// let replace = [
+///     GraphWrite::PutBlock(Block::new(new, "package")),
+///     GraphWrite::PutEdge(Edge::new(app, "depends_on", new)),
+///     GraphWrite::DeleteEdge(EdgeKey::new(app, "depends_on", old)),
+///     GraphWrite::DeleteBlock(old),
+/// ];
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GraphWrite {
     /// Creates or replaces a block.

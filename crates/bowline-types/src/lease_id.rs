@@ -81,6 +81,13 @@ impl From<LeaseId> for i64 {
 }
 
 /// A text is not the id of a lease.
+///
+/// ```
+/// use bowline_types::{LeaseId, ParseLeaseIdError};
+///
+/// assert_eq!("0".parse::<LeaseId>(), Err(ParseLeaseIdError));
+/// assert_eq!("0x1a".parse::<LeaseId>().map(LeaseId::get), Ok(26));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("not a lease id: give up to 16 hexadecimal digits, not all of them 0")]
 pub struct ParseLeaseIdError;

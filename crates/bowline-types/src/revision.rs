@@ -33,6 +33,13 @@ impl Revision {
     pub const ZERO: Revision = Revision(0);
 
     /// The revision with this number.
+    ///
+    /// ```
+    /// use bowline_types::Revision;
+    ///
+    /// // A number that was stored, such as where a watch is to go on.
+    /// assert_eq!(Revision::new(7).get(), 7);
+    /// ```
     #[inline]
     #[must_use]
     pub const fn new(number: u64) -> Revision {
@@ -40,6 +47,12 @@ impl Revision {
     }
 
     /// The number.
+    ///
+    /// ```
+    /// use bowline_types::Revision;
+    ///
+    /// assert_eq!(Revision::FIRST.get(), 1);
+    /// ```
     #[inline]
     #[must_use]
     pub const fn get(self) -> u64 {
@@ -61,6 +74,13 @@ impl Revision {
     }
 
     /// The revision `count` after this one, but at most [`Revision::MAX`].
+    ///
+    /// ```
+    /// use bowline_types::Revision;
+    ///
+    /// assert_eq!(Revision::new(7).saturating_add(2), 9);
+    /// assert_eq!(Revision::MAX.saturating_add(2), Revision::MAX);
+    /// ```
     #[inline]
     #[must_use]
     pub const fn saturating_add(self, count: u64) -> Revision {

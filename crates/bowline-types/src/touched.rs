@@ -7,6 +7,13 @@ use bytes::Bytes;
 use crate::{BlockId, EdgeKey, show_key};
 
 /// One thing that another transaction has changed.
+///
+/// ```
+/// use bowline_types::{BlockId, Touched};
+///
+/// assert_eq!(Touched::Key("count".into()).to_string(), r#"key "count""#);
+/// assert!(Touched::Block(BlockId(7)).to_string().starts_with("block 0000"));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touched {
     /// A key.

@@ -47,6 +47,18 @@ const PASSED_MAX: usize = 64;
 
 /// A bulk ingestion of sorted keys and values; see [`Db::ingest`]. No entry is visible before
 /// [`Ingest::commit`]. Dropping the ingestion discards its entries.
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// let mut ingest = db.ingest()?;
+/// for number in 0..1_000 {
+///     ingest.put(format!("user/{number:04}"), "...")?;
+/// }
+/// assert_eq!((ingest.entries(), db.get("user/0000")?), (1_000, None));
+/// let committed = ingest.commit()?;
+/// assert!(committed.changed && db.get("user/0000")?.is_some());
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is ingested before `commit`"]
 pub struct Ingest {

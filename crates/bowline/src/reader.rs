@@ -498,12 +498,25 @@ impl DbReader {
 
     /// Bytes of tables, blob files and memtables: the size of the database without its log. Cheaper than
     /// [`stats`](DbReader::stats).
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", [0; 1_000])?;
+    /// assert!(db.data_bytes() >= 1_000);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         self.handle.engine.data_bytes()
     }
 
     /// The random id of the database, chosen at its creation.
+    ///
+    /// ```
+    /// # let (db, other) = (bowline::Db::in_memory()?, bowline::Db::in_memory()?);
+    /// assert_ne!(db.id(), other.id());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> u128 {
         self.handle.engine.database_id()

@@ -21,6 +21,7 @@ use bowline_core::trees;
 /// assert_eq!(before.get(b"k")?.as_deref(), Some(&b"old"[..]));
 /// assert_eq!(before.entry(b"k")?.expect("an entry").mod_revision, before.revision());
 /// assert_eq!(before.range("a".."z")?.count(), 1);
+/// assert_eq!(before.graph().revision(), before.revision());
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -48,6 +48,32 @@ use bowline_types::{Expected, Revision};
 /// assert_eq!(db.entry(b"k")?.unwrap().mod_revision, committed.revision);
 /// # Ok::<(), bowline::Error>(())
 /// ```
+///
+/// Keys, blocks and edges change together:
+///
+/// ```
+/// use bowline::{Block, BlockId, Edge};
+/// # let db = bowline::Db::in_memory()?;
+/// # let [app, old, new] = ["app", "old", "new"].map(BlockId::from_name);
+/// # db.transact(|tx| {
+/// #     tx.put_block(&Block::new(app, "package"))?;
+/// #     tx.put_block(&Block::new(old, "package").attribute("name", "lib"))?;
+/// #     tx.put_edge(&Edge::new(app, "depends_on", old))
+/// # })?;
+/// // Puts another library in the place of an old one.
+/// db.transact(|tx| {
+///     let attributes = tx.block(old)?.map(|block| block.attributes).unwrap_or_default();
+///     tx.put_block(&Block { attributes, ..Block::new(new, "package") })?;
+///     if let Some(edge) = tx.edge(app, "depends_on", old)? {
+///         tx.delete_edge(app, "depends_on", old)?;
+///         tx.put_edge(&Edge { target: new, ..edge })?;
+///     }
+///     tx.delete_block(old)?;
+///     tx.put("replaced/old", "new")
+/// })?;
+/// assert!(db.snapshot().graph().edge(app, "depends_on", new)?.is_some());
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Transaction {
     snapshot: Snapshot,
@@ -522,6 +548,22 @@ fn own_entry(key: &[u8], value: Value, lease: Option<LeaseId>, before: Option<En
 }
 
 /// The entries of a range with the transaction's writes. Made by [`Transaction::range`].
+///
+/// ```
+/// # let db = bowline::Db::in_memory()?;
+/// db.put("jobs/1", "old")?;
+/// db.put("jobs/2", "")?;
+/// let mut tx = db.begin();
+/// tx.put("jobs/1", "new")?;
+/// tx.delete("jobs/2")?;
+/// tx.put("jobs/3", "")?;
+///
+/// let mut jobs: bowline::TransactionRange = tx.range(bowline::Range::prefix("jobs/"))?;
+/// assert_eq!(jobs.next().expect("an entry")?.value, b"new");
+/// assert_eq!(jobs.next_back().expect("an entry")?.key, b"jobs/3");
+/// assert!(jobs.next().is_none(), "the transaction deletes jobs/2");
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct TransactionRange {
     base: RangeIter,

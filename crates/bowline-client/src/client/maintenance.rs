@@ -7,6 +7,15 @@ use bowline_types::Revision;
 impl Client {
     /// Trims the history below a revision. With `physical`, returns once the space is free.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// // Keeps the last 10,000 revisions, and waits until the space of the others is free.
+    /// let newest = client.status().await?.header.revision;
+    /// client.compact(newest.saturating_sub(10_000), true).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Compacted` when it was trimmed that far already, `FutureRevision`; those of [any
     /// change](crate::Error#errors-of-any-change).
@@ -97,6 +106,17 @@ impl Client {
     }
 
     /// Hashes all keys of the member as of a revision; as of the newest for 0.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::Revision;
+    ///
+    /// let newest = client.hash_kv(Revision::ZERO).await?;
+    /// let same = client.hash_kv(newest.header.revision).await?;
+    /// println!("{:08x} and {:08x}", newest.hash, same.hash);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Compacted`, `FutureRevision`; those of [any read](crate::Error#errors-of-any-read).

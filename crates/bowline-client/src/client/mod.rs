@@ -309,6 +309,18 @@ impl Client {
 
     /// A connection to the endpoint in use, for requests that this client has no verb for: the services
     /// are in `bowline-proto`. It does not fail over.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_proto::etcdserverpb::StatusRequest;
+    /// use bowline_proto::etcdserverpb::maintenance_client::MaintenanceClient;
+    ///
+    /// let mut maintenance = MaintenanceClient::new(client.channel());
+    /// let status = maintenance.status(StatusRequest {}).await;
+    /// println!("{status:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn channel(&self) -> Channel {
         self.caller.endpoints().current().1.channel()

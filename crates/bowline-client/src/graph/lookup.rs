@@ -15,6 +15,26 @@ use crate::{Header, ReadLevel, Result};
 const ASKED_MAX: usize = 1_000;
 
 /// A read of blocks. [`GraphClient::blocks`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::BlockId;
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // As they were at revision 100, without their contents.
+/// let found = client
+///     .graph()
+///     .blocks(["app", "lib"].map(BlockId::from_name))
+///     .without_content()
+///     .revision(Revision::new(100))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// for block in found.blocks {
+///     println!("{} {:?}", block.kind, block.attributes);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Blocks {
@@ -23,6 +43,20 @@ pub struct Blocks {
 }
 
 /// A read of edges. [`GraphClient::edges`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::ReadLevel;
+/// use bowline_client::graph::{BlockId, EdgeKey};
+///
+/// let [app, lib, log] = ["app", "lib", "log"].map(BlockId::from_name);
+/// let keys = [EdgeKey::new(app, "depends_on", lib), EdgeKey::new(app, "depends_on", log)];
+/// let now = client.graph().edges(keys.clone()).level(ReadLevel::Lease).await?;
+/// let before = client.graph().edges(keys).revision(now.revision.saturating_sub(100)).await?;
+/// println!("{} of 2 edges exist, and {} did", now.edges.len(), before.edges.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Edges {
@@ -31,6 +65,28 @@ pub struct Edges {
 }
 
 /// A look around a block. [`GraphClient::neighbors`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{BlockId, Direction};
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // The first hundred packages that used lib at revision 1,000, from any member.
+/// let users = client
+///     .graph()
+///     .neighbors(BlockId::from_name("lib"))
+///     .direction(Direction::In)
+///     .kinds(["depends_on", "builds_with"])
+///     .limit(100)
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// for user in &users.neighbors {
+///     println!("{} by {}", user.id, user.kind);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Neighbors {
@@ -156,6 +212,19 @@ impl Blocks {
 }
 
 /// The result of a read of blocks.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{BlockId, BlocksReply};
+///
+/// let found: BlocksReply = client.graph().blocks([BlockId::from_name("app")]).await?;
+/// match found.blocks.first() {
+///     Some(block) => println!("{} bytes at revision {}", block.content.len(), found.revision),
+///     None => println!("no such block at revision {}", found.revision),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BlocksReply {
@@ -199,6 +268,19 @@ impl Edges {
 }
 
 /// The result of a read of edges.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{BlockId, EdgeKey, EdgesReply};
+///
+/// let key = EdgeKey::new(BlockId::from_name("app"), "depends_on", BlockId::from_name("lib"));
+/// let found: EdgesReply = client.graph().edges([key]).await?;
+/// for edge in &found.edges {
+///     println!("{:?} as of revision {}", edge.attributes, found.revision);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EdgesReply {
@@ -251,6 +333,18 @@ impl Neighbors {
 }
 
 /// The neighbors of a block.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{BlockId, NeighborsReply};
+///
+/// let lib = BlockId::from_name("lib");
+/// let found: NeighborsReply = client.graph().neighbors(lib).limit(10).await?;
+/// let more = if found.more { " and more" } else { "" };
+/// println!("{}{more} at revision {}", found.neighbors.len(), found.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NeighborsReply {

@@ -12,6 +12,38 @@ use crate::v1::{awaits, cut_off, header, read_settings};
 use crate::{Header, ReadLevel, Result};
 
 /// A traversal to be bounded and run. [`GraphClient::traverse`] gives one; `await` runs it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::ReadLevel;
+/// use bowline_client::graph::{BlockId, Direction, Stop};
+///
+/// // What is affected when lib or log changes: within three steps, 10,000 blocks and 16 MiB.
+/// let affected = client
+///     .graph()
+///     .traverse(BlockId::from_name("lib"))
+///     .also_from(BlockId::from_name("log"))
+///     .direction(Direction::In)
+///     .kinds(["depends_on"])
+///     .depth_first()
+///     .max_depth(3)
+///     .limit(10_000)
+///     .max_bytes(16 << 20)
+///     .level(ReadLevel::Lease)
+///     .await?;
+/// if affected.stop != Stop::Exhausted {
+///     println!("there are more, beyond {} blocks", affected.visits.len());
+/// }
+///
+/// // What they need, in the same state of the graph.
+/// let graph = client.graph();
+/// for visit in affected.visits {
+///     let needed = graph.traverse(visit.id).revision(affected.revision).await?;
+///     println!("{} needs {} blocks", visit.id, needed.visits.len() - 1);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Traverse {
@@ -20,6 +52,30 @@ pub struct Traverse {
 }
 
 /// A search for a path. [`GraphClient::shortest_path`] gives one; `await` runs it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::ReadLevel;
+/// use bowline_client::graph::{BlockId, Direction};
+///
+/// let (paris, rome) = (BlockId::from_name("paris"), BlockId::from_name("rome"));
+/// let graph = client.graph();
+/// // The fewest edges, at most six, in either direction.
+/// let short = graph.shortest_path(paris, rome).direction(Direction::Both).max_depth(6).await?;
+/// // The least latency over the links, in the same state of the graph, from any member. A link without the
+/// // attribute counts as 50.
+/// let fast = graph
+///     .shortest_path(paris, rome)
+///     .kinds(["link"])
+///     .weight("latency_ms")
+///     .default_weight(50.0)
+///     .revision(short.revision)
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// println!("{:?} and {:?}", short.path, fast.path);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct ShortestPath {
@@ -161,6 +217,19 @@ impl Traverse {
 }
 
 /// The result of a traversal.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{BlockId, TraverseReply};
+///
+/// let found: TraverseReply = client.graph().traverse(BlockId::from_name("app")).await?;
+/// for visit in &found.visits {
+///     println!("{}{}", "  ".repeat(visit.depth as usize), visit.id);
+/// }
+/// println!("{} edges of revision {}, {:?}", found.edges_touched, found.revision, found.stop);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraverseReply {
@@ -226,6 +295,20 @@ impl ShortestPath {
 }
 
 /// The result of a search for a shortest path.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{BlockId, PathReply};
+///
+/// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+/// let found: PathReply = client.graph().shortest_path(app, lib).await?;
+/// match found.path {
+///     Some(path) => println!("{} edges: {:?}", path.cost, path.kinds),
+///     None => println!("no path at revision {}", found.revision),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct PathReply {

@@ -14,6 +14,28 @@ use crate::v1::{awaits, cut_off, header, read_settings, typed};
 use crate::{Error, Header, ReadLevel, Result};
 
 /// A request for a topological order. [`GraphClient::order`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::Ordering;
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // Dependencies before their users, as they were at revision 1,000.
+/// let reply = client
+///     .graph()
+///     .order()
+///     .kinds(["depends_on"])
+///     .target_first()
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// match reply.order {
+///     Ordering::Order(blocks) => println!("{} blocks, the first is {:?}", blocks.len(), blocks.first()),
+///     Ordering::Cycle(cycle) => println!("a cycle of {} blocks", cycle.len() - 1),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Order {
@@ -22,6 +44,26 @@ pub struct Order {
 }
 
 /// A request for the connected components. [`GraphClient::components`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // Packages that depended on each other at revision 1,000.
+/// let found = client
+///     .graph()
+///     .components()
+///     .kinds(["depends_on"])
+///     .strong()
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// for component in found.components.iter().filter(|component| component.len() > 1) {
+///     println!("{component:?}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Components {
@@ -30,6 +72,23 @@ pub struct Components {
 }
 
 /// A request for statistics. [`GraphClient::stats`] gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // Of one kind of edges, as of revision 1,000.
+/// let reply = client
+///     .graph()
+///     .stats()
+///     .kinds(["depends_on"])
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// println!("{} triangles", reply.stats.triangles);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Stats {
@@ -38,6 +97,28 @@ pub struct Stats {
 }
 
 /// A read of every block. [`GraphClient::list_blocks`] gives one; `await` begins it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{ReadLevel, Revision};
+///
+/// // The packages that were not maintained at revision 1,000, without their contents.
+/// let mut blocks = client
+///     .graph()
+///     .list_blocks()
+///     .attribute("state", "unmaintained")
+///     .without_content()
+///     .revision(Revision::new(1_000))
+///     .level(ReadLevel::Eventual)
+///     .await?;
+/// while let Some(part) = blocks.next().await? {
+///     for block in part {
+///         println!("{} {:?}", block.id, block.attributes);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct BlockList {
@@ -46,6 +127,24 @@ pub struct BlockList {
 }
 
 /// A read of every edge. [`GraphClient::list_edges`] gives one; `await` begins it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::ReadLevel;
+///
+/// // The blocks, and then the edges between just these blocks: both of one revision.
+/// let mut blocks = client.graph().list_blocks().await?;
+/// while let Some(part) = blocks.next().await? {
+///     println!("{} blocks", part.len());
+/// }
+/// let edges = client.graph().list_edges().kinds(["depends_on"]).revision(blocks.revision());
+/// let mut edges = edges.level(ReadLevel::Eventual).await?;
+/// while let Some(part) = edges.next().await? {
+///     println!("{} edges", part.len());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct EdgeList {
@@ -205,6 +304,17 @@ impl Order {
 }
 
 /// How all blocks can be ordered.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{OrderReply, Ordering};
+///
+/// let reply: OrderReply = client.graph().order().await?;
+/// let is_acyclic = matches!(reply.order, Ordering::Order(_));
+/// println!("acyclic at revision {}: {is_acyclic}", reply.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OrderReply {
@@ -217,6 +327,18 @@ pub struct OrderReply {
 }
 
 /// An order of all blocks, or why there is none.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::Ordering;
+///
+/// if let Ordering::Cycle(cycle) = client.graph().order().await?.order {
+///     let names: Vec<String> = cycle.iter().map(ToString::to_string).collect();
+///     println!("{}", names.join(" -> "));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ordering {
     /// Of several orders, the one that has the smallest ids first.
@@ -259,6 +381,17 @@ impl Components {
 }
 
 /// The connected components.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::ComponentsReply;
+///
+/// let found: ComponentsReply = client.graph().components().await?;
+/// let largest = found.components.iter().map(Vec::len).max();
+/// println!("the largest of {} has {largest:?} blocks", found.components.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ComponentsReply {
@@ -303,6 +436,18 @@ impl Stats {
 }
 
 /// Statistics of the graph.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::StatsReply;
+///
+/// let reply: StatsReply = client.graph().stats().await?;
+/// for (kind, count) in &reply.stats.blocks_by_kind {
+///     println!("{count} {kind} at revision {}", reply.revision);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct StatsReply {
@@ -415,6 +560,18 @@ impl<R> Parts<R> {
 }
 
 /// Every block, in parts.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// let mut blocks = client.graph().list_blocks().await?;
+/// let mut bytes = 0;
+/// while let Some(part) = blocks.next().await? {
+///     bytes += part.iter().map(|block| block.content.len()).sum::<usize>();
+/// }
+/// println!("{bytes} bytes at revision {}", blocks.revision());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is read until it is asked for"]
 pub struct BlockStream {
@@ -446,6 +603,19 @@ impl BlockStream {
 }
 
 /// Every edge, in parts.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// // Every edge of one revision, whatever is written meanwhile.
+/// let mut edges = client.graph().list_edges().await?;
+/// let mut count = 0;
+/// while let Some(part) = edges.next().await? {
+///     count += part.len();
+/// }
+/// println!("{count} edges at revision {}", edges.revision());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "nothing is read until it is asked for"]
 pub struct EdgeStream {

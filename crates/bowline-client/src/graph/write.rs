@@ -11,6 +11,24 @@ use crate::v1::{awaits, header, senseless, typed};
 use crate::{Header, Result};
 
 /// Writes to be sent. [`GraphClient::write`] gives them; `await` sends them.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{Block, BlockId, Edge, GraphWrite};
+///
+/// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+/// let replaced = client
+///     .graph()
+///     .write([
+///         GraphWrite::DeleteBlock(BlockId::from_name("old-lib")),
+///         GraphWrite::PutBlock(Block::new(lib, "package").attribute("version", "2.0")),
+///         GraphWrite::PutEdge(Edge::new(app, "depends_on", lib)),
+///     ])
+///     .await?;
+/// println!("all at revision {}", replaced.header.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Write {
@@ -126,6 +144,16 @@ impl Write {
 awaits!(Write, WriteReply);
 
 /// The result of writes.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{BlockId, WriteReply};
+///
+/// let gone: WriteReply = client.graph().delete_block(BlockId::from_name("app")).await?;
+/// println!("{}", if gone.changed[0] { "deleted" } else { "there was none" });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WriteReply {

@@ -12,6 +12,16 @@ use crate::reply::unsigned;
 use crate::{BoxFuture, Entry, Header, KeyRange, Result};
 
 /// A deletion. [`Client::delete`](crate::Client::delete) gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// let gone = client.delete("tmp/").prefix().previous().await?;
+/// for entry in &gone.previous {
+///     println!("{:?} is gone", entry.key);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Delete {
@@ -82,6 +92,16 @@ impl IntoFuture for Delete {
 }
 
 /// The result of a deletion.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::DeleteReply;
+///
+/// let gone: DeleteReply = client.delete("greeting").await?;
+/// println!("{} keys at revision {}", gone.deleted, gone.header.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DeleteReply {

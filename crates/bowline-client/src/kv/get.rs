@@ -15,6 +15,33 @@ use crate::{BoxFuture, Entry, Header, KeyRange, ReadLevel, Result};
 
 /// A read. [`Client::get`](crate::Client::get) and [`Client::range`](crate::Client::range) give one;
 /// `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{ReadLevel, Revision, SortBy};
+///
+/// // The ten jobs that were changed last, without their values, from any member.
+/// let newest = client
+///     .get("jobs/")
+///     .prefix()
+///     .descending(SortBy::ModRevision)
+///     .limit(10)
+///     .keys_only()
+///     .level(ReadLevel::Eventual)
+///     .await?;
+///
+/// // The same keys as they were when the newest of them was written, page by page.
+/// let then = newest.entry().map_or(Revision::FIRST, |entry| entry.mod_revision);
+/// let page = client.get("jobs/").prefix().revision(then).limit(100).await?;
+/// println!("{} of {} jobs", page.entries.len(), page.count);
+///
+/// // Jobs that were made and changed within some revisions.
+/// let (from, upto) = (then.get(), newest.header.revision.get());
+/// let young = client.get("jobs/").prefix().created(from..=upto).modified(from..=upto).await?;
+/// println!("{} young jobs", young.entries.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Get {
@@ -30,6 +57,17 @@ pub(crate) struct Read {
 }
 
 /// What entries are sorted by.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::SortBy;
+///
+/// // The key that was written most often.
+/// let busiest = client.get("svc/").prefix().descending(SortBy::Version).limit(1).await?;
+/// println!("{:?}", busiest.entry());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SortBy {
     /// The key.
@@ -238,6 +276,21 @@ impl IntoFuture for Get {
 }
 
 /// The result of a read.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::RangeReply;
+///
+/// let page: RangeReply = client.get("svc/").prefix().limit(100).await?;
+/// for entry in &page.entries {
+///     println!("{:?} = {:?}", entry.key, entry.value);
+/// }
+/// if page.more {
+///     println!("{} keys in all, as of revision {}", page.count, page.header.revision);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeReply {

@@ -12,6 +12,16 @@ use crate::caller::{Caller, Repeat};
 use crate::{BoxFuture, Entry, Header, LeaseId, Result};
 
 /// A write of one key. [`Client::put`](crate::Client::put) gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// // Moves a key to a lease, and tells what it replaced.
+/// let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+/// let put = client.put("workers/7", "busy").lease(lease.id).previous().await?;
+/// println!("revision {}, before: {:?}", put.header.revision, put.previous);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Put {
@@ -108,6 +118,19 @@ impl IntoFuture for Put {
 }
 
 /// The result of a put.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::PutReply;
+///
+/// let put: PutReply = client.put("greeting", "hello").previous().await?;
+/// match put.previous {
+///     Some(old) => println!("{:?} was replaced at revision {}", old.value, put.header.revision),
+///     None => println!("created at revision {}", put.header.revision),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PutReply {

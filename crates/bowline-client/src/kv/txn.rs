@@ -161,6 +161,15 @@ impl Compare {
 }
 
 /// One thing that a transaction does.
+///
+/// ```
+/// use bowline_client::{KeyRange, Operation};
+///
+/// // Takes the job and clears its notes; the replies have what was there before.
+/// let take = Operation::put("jobs/7/owner", "me").previous();
+/// let clear = Operation::delete(KeyRange::prefix("jobs/7/notes/")).previous();
+/// let read = Operation::get("jobs/7");
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
     request: Op,
@@ -286,6 +295,26 @@ impl From<Operation> for pb::RequestOp {
 }
 
 /// A transaction. [`Client::txn`](crate::Client::txn) gives one; `await` sends it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Compare, Operation, OperationReply};
+///
+/// // Takes the lock, or tells who has it.
+/// let taken = client
+///     .txn()
+///     .when([Compare::version("lock").equals(0)])
+///     .then([Operation::put("lock", "me")])
+///     .otherwise([Operation::get("lock")])
+///     .await?;
+/// if !taken.succeeded
+///     && let Some(OperationReply::Get(found)) = taken.replies.first()
+/// {
+///     println!("{:?} has it", found.value());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is sent until it is awaited"]
 pub struct Txn {
@@ -382,6 +411,17 @@ impl IntoFuture for Txn {
 }
 
 /// The result of a transaction.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Operation, TxnReply};
+///
+/// let reply: TxnReply = client.txn().then([Operation::put("a", "1"), Operation::delete("b")]).await?;
+/// assert!(reply.succeeded, "it has no condition");
+/// println!("{} operations at revision {}", reply.replies.len(), reply.header.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TxnReply {
@@ -394,6 +434,20 @@ pub struct TxnReply {
 }
 
 /// The result of one operation of a transaction.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Operation, OperationReply};
+///
+/// let reads = client.txn().then([Operation::get("a"), Operation::get("b")]).await?;
+/// for reply in reads.replies {
+///     if let OperationReply::Get(found) = reply {
+///         println!("{:?}", found.value());
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OperationReply {
     /// Of a read.

@@ -28,6 +28,24 @@ use crate::{Error, Header, LeaseId, Result};
 ///
 /// Dropping it stops the renewals; the lease then ends by itself when its time has passed.
 /// [`revoke`](KeepAlive::revoke) ends it at once.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use std::time::Duration;
+///
+/// let lease = client.grant_lease(Duration::from_secs(10)).await?;
+/// let alive = client.keep_alive(lease.id).await?;
+/// assert_eq!((alive.id(), alive.ttl()), (lease.id, lease.ttl));
+///
+/// // Works only as long as nobody else can have the lock.
+/// client.put("lock", "me").lease(alive.id()).await?;
+/// while alive.remaining() > Duration::from_secs(1) {
+///     println!("a piece of work of less than a second");
+/// }
+/// alive.revoke().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it stops the renewals"]
 pub struct KeepAlive {

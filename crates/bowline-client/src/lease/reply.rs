@@ -8,6 +8,20 @@ use crate::v1::senseless;
 use crate::{Header, LeaseId, Result};
 
 /// The result of a grant.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::GrantReply;
+/// use std::time::Duration;
+///
+/// let lease: GrantReply = client.grant_lease(Duration::from_secs(10)).await?;
+/// if lease.ttl > Duration::from_secs(10) {
+///     println!("the server's least time to live is {:?}", lease.ttl);
+/// }
+/// client.put("workers/7", "up").lease(lease.id).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrantReply {
@@ -20,6 +34,18 @@ pub struct GrantReply {
 }
 
 /// How long a lease has left.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::TimeToLive;
+///
+/// for id in client.leases().await? {
+///     let lease: TimeToLive = client.time_to_live(id, true).await?;
+///     println!("{} {:?} of {:?}: {:?}", lease.id, lease.remaining, lease.granted, lease.keys);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TimeToLive {

@@ -22,6 +22,18 @@ use crate::reply::{signed, unsigned};
 use crate::{Header, Result};
 
 /// The state of a member.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::Status;
+///
+/// let status: Status = client.status().await?;
+/// let is_leader = status.leader == status.header.member_id;
+/// println!("{}, leader: {is_leader}, {} bytes", status.version, status.db_size_bytes);
+/// println!("{} entries behind", status.raft_index - status.raft_applied_index);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Status {
@@ -48,6 +60,21 @@ pub struct Status {
 }
 
 /// An alarm of a member.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Alarm, AlarmKind};
+///
+/// // After keys were deleted and the history was compacted: takes writes again.
+/// for alarm in client.alarms().await? {
+///     if let Alarm { kind: AlarmKind::NoSpace, member_id } = alarm {
+///         println!("member {member_id:x} was full");
+///         client.disarm_one(alarm).await?;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alarm {
     /// The member.
@@ -57,6 +84,14 @@ pub struct Alarm {
 }
 
 /// The kind of an alarm.
+///
+/// ```
+/// use bowline_client::AlarmKind;
+///
+/// // The names of etcd.
+/// assert_eq!(AlarmKind::NoSpace.to_string(), "NOSPACE");
+/// assert_eq!(AlarmKind::Corrupt.to_string(), "CORRUPT");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AlarmKind {
@@ -79,6 +114,21 @@ impl fmt::Display for AlarmKind {
 }
 
 /// The hash of all keys of a member as of a revision: equal on all members.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Client, HashKv};
+///
+/// // Compares two members as of one revision.
+/// let one: HashKv = client.hash_kv(client.status().await?.header.revision).await?;
+/// let other = Client::connect(["10.0.0.2:2379"]).await?.hash_kv(one.hash_revision).await?;
+/// // Members that have compacted differently hash different revisions.
+/// if one.compact_revision == other.compact_revision {
+///     assert_eq!(one.hash, other.hash);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct HashKv {

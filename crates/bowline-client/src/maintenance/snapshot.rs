@@ -18,6 +18,20 @@ use crate::{Error, Result};
 ///
 /// A stream that ends too early gives an error, never a short file. It does not resume: another member,
 /// or the same one later, has other bytes.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use tokio_stream::StreamExt;
+///
+/// let mut snapshot = client.snapshot().await?;
+/// let mut file = Vec::new();
+/// while let Some(part) = snapshot.next().await {
+///     file.extend_from_slice(&part?);
+///     println!("{:?} bytes to come", snapshot.remaining_bytes());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "a stream does nothing until it is read"]
 pub struct Snapshot {

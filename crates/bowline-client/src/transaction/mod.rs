@@ -23,6 +23,8 @@
 //! and never again when its outcome is unknown.
 
 mod state;
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -46,6 +48,22 @@ use crate::{Entry, Error, Isolation, KeyRange, LeaseId, ReadLevel, Result};
 use state::{Own, Read, State};
 
 /// How a transaction is run.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Isolation, ReadLevel, TransactionOptions};
+///
+/// // Reads at any member, and lets others change what it only reads.
+/// let options = TransactionOptions::default()
+///     .isolation(Isolation::Snapshot)
+///     .level(ReadLevel::Eventual);
+/// let tx = client.begin_with(options);
+/// let limit = tx.get("limit").await?.unwrap_or_default();
+/// tx.put("copy", limit)?;
+/// tx.commit().await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct TransactionOptions {
@@ -83,6 +101,20 @@ impl TransactionOptions {
 }
 
 /// The result of a commit.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Committed, KeyRange};
+///
+/// let tx = client.begin();
+/// tx.delete_range(KeyRange::prefix("tmp/")).await?;
+/// let Committed { revision, deleted, changed, .. } = tx.commit().await?;
+/// if changed {
+///     println!("{deleted} keys were deleted at revision {revision}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Committed {
@@ -113,6 +145,30 @@ pub struct Committed {
 /// tx.expect("lock", Expected::Absent)?;
 /// let committed = tx.commit().await?;   // or `tx.rollback()`
 /// println!("{} accounts, revision {}", accounts.len(), committed.revision);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Keys, blocks and edges change together:
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::graph::{Block, BlockId, Direction, Edge};
+///
+/// // Puts another library in the place of an old one, for every package that uses it.
+/// let (old, new) = (BlockId::from_name("lib-1"), BlockId::from_name("lib-2"));
+/// let tx = client.begin();
+/// let attributes = tx.block(old).await?.map(|block| block.attributes).unwrap_or_default();
+/// tx.put_block(Block { attributes, ..Block::new(new, "package") })?;
+/// for user in tx.neighbors(old, Direction::In, ["depends_on"]).await? {
+///     if let Some(edge) = tx.edge(user.id, "depends_on", old).await? {
+///         tx.delete_edge(user.id, "depends_on", old).await?;
+///         tx.put_edge(Edge { target: new, ..edge })?;
+///     }
+/// }
+/// tx.delete_block(old).await?;
+/// tx.put("replaced/lib-1", "lib-2")?;
+/// tx.commit().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -153,6 +209,16 @@ impl Transaction {
     }
 
     /// The revision it reads at; 0 before its first read has been answered.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let tx = client.begin();
+    /// assert_eq!(tx.read_revision().await, 0);
+    /// tx.get("greeting").await?;
+    /// println!("all reads are of revision {}", tx.read_revision().await);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn read_revision(&self) -> Revision {
         *self.inner.read_revision.lock().await
     }
@@ -212,6 +278,16 @@ impl Transaction {
 
     /// The value of a key with its metadata. A key written by this transaction has the new value, but the
     /// revisions and version from before the write, or 0 for a new key.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let tx = client.begin();
+    /// if let Some(entry) = tx.entry("greeting").await? {
+    ///     println!("version {} of revision {}", entry.version, entry.mod_revision);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// Those of [`Transaction::get`].
@@ -297,6 +373,19 @@ impl Transaction {
 
     /// Sets a key and attaches it to a lease. The commit checks that the lease exists.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// client
+    ///     .transact(|tx| async move {
+    ///         tx.put_with_lease("workers/7", "up", lease.id)?;
+    ///         tx.put_with_lease("workers/7/address", "10.0.0.7", lease.id)
+    ///     })
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
     pub fn put_with_lease(
@@ -339,6 +428,21 @@ impl Transaction {
     /// Sets a key if, at commit, it is as expected. Does not count as a read. When it is not, the whole
     /// transaction fails with [`Error::CompareFailed`].
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::{Error, Expected};
+    ///
+    /// let tx = client.begin();
+    /// tx.compare_and_swap("leader", Expected::Absent, "me")?;
+    /// tx.put("leader/address", "10.0.0.7")?;
+    /// match tx.commit().await {
+    ///     Err(Error::CompareFailed { actual, .. }) => println!("somebody leads since revision {actual}"),
+    ///     committed => println!("leads since revision {}", committed?.revision),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
     pub fn compare_and_swap(
@@ -354,6 +458,19 @@ impl Transaction {
 
     /// Makes the commit depend on a key that is not written. For fencing:
     /// `expect(lock_key, Expected::Revision(revision_of_my_lock))`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::Expected;
+    ///
+    /// let lock = client.put("lock", "me").await?.header.revision;
+    /// let tx = client.begin();
+    /// tx.expect("lock", Expected::Revision(lock))?;
+    /// tx.put("state", "written under the lock")?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `EmptyKey`, `TransactionDone`.
@@ -531,6 +648,21 @@ impl Transaction {
     /// Commits all writes at one new revision, or none on an error. A transaction without writes sends
     /// nothing: all its reads were of one revision.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::Error;
+    ///
+    /// let tx = client.begin();
+    /// let count = tx.get("count").await?.map_or(0, |count| count.len());
+    /// tx.put("count", "i".repeat(count + 1))?;
+    /// match tx.commit().await {
+    ///     Err(Error::Conflict { what, .. }) => println!("run it again: somebody changed {what}"),
+    ///     committed => println!("revision {}", committed?.revision),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `Conflict` when something it read (or, under snapshot isolation, wrote) was changed meanwhile;
     /// `CompareFailed`, `NotFound` (a block of an edge), `LeaseNotFound` when what it relies on does not
@@ -651,122 +783,5 @@ where
         // The winners are ahead by about a round trip; who loses again waits longer.
         let most_us = (500 << attempts.min(20)).min(PAUSE_MAX_US);
         tokio::time::sleep(Duration::from_micros(fastrand::u64(0..most_us))).await;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Client;
-
-    fn unreachable() -> Client {
-        // Nobody listens on it: nothing can be sent.
-        let builder = Client::builder().endpoints(["127.0.0.1:1"]);
-        builder.connect_lazy().unwrap()
-    }
-
-    #[tokio::test]
-    async fn what_it_has_written_is_read_without_a_server() {
-        let tx = unreachable().begin();
-        let (a, b) = (BlockId(1), BlockId(2));
-        tx.put("k", "v").unwrap();
-        tx.put_block(Block::new(a, "node")).unwrap();
-        tx.put_edge(Edge::new(a, "tie", b)).unwrap();
-        assert_eq!(tx.get("k").await.unwrap().unwrap(), "v");
-        assert_eq!(tx.block(a).await.unwrap().unwrap().kind, "node");
-        assert!(tx.edge(a, "tie", b).await.unwrap().is_some());
-        assert!(tx.delete("k").await.unwrap());
-        assert!(!tx.delete("k").await.unwrap());
-        assert!(tx.delete_block(a).await.unwrap());
-        assert!(
-            tx.edge(a, "tie", b).await.unwrap().is_none(),
-            "it went with its block"
-        );
-        assert!(matches!(tx.put("", "v"), Err(Error::EmptyKey)));
-        assert_eq!(tx.read_revision().await, 0);
-    }
-
-    #[tokio::test]
-    async fn one_that_wrote_nothing_is_not_sent_and_a_committed_one_is_over() {
-        let tx = unreachable().begin();
-        let twin = tx.clone();
-        let done = tx.commit().await.unwrap();
-        assert_eq!((done.revision, done.changed), (Revision::ZERO, false));
-        assert!(matches!(twin.put("k", "v"), Err(Error::TransactionDone)));
-        assert!(matches!(twin.get("k").await, Err(Error::TransactionDone)));
-        assert!(matches!(twin.commit().await, Err(Error::TransactionDone)));
-    }
-
-    /// Sent again, it could be done twice: the second would conflict with nothing, as the first has read
-    /// before.
-    #[tokio::test]
-    async fn a_commit_whose_answer_is_lost_is_not_sent_again() {
-        let (address, taken) = crate::silent::silent_server(b"KEYOFTX").await;
-        let builder = Client::builder().endpoints([address.clone(), address]);
-        let client = builder.connect_lazy().unwrap();
-        let mut runs = 0;
-        let done = client
-            .transact(|tx| {
-                runs += 1;
-                async move { tx.put("KEYOFTX", "v") }
-            })
-            .await;
-        assert!(
-            matches!(done, Err(Error::UnknownOutcome { .. })),
-            "{done:?}"
-        );
-        let taken = taken.load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!((runs, taken), (1, 1));
-    }
-
-    #[tokio::test]
-    async fn an_error_of_the_body_is_given_back_at_once() {
-        let mut runs = 0;
-        let done: Result<()> = unreachable()
-            .transact(|_| {
-                runs += 1;
-                async { Err(Error::KeyNotFound) }
-            })
-            .await;
-        assert!(matches!(done, Err(Error::KeyNotFound)));
-        assert_eq!(runs, 1);
-    }
-
-    /// A client that takes a conflict for a commit has lost an update.
-    #[test]
-    fn a_conflict_is_an_error_and_not_a_commit() {
-        let of = |outcome| {
-            let header = Some(pb::Header {
-                revision: 9,
-                ..pb::Header::default()
-            });
-            committed(pb::CommitReply { header, outcome }, Revision::new(5))
-        };
-        let conflict = pb::Conflict {
-            what: Some(What::Key("k".into())),
-            revision: 8,
-        };
-        assert!(matches!(
-            of(Some(Outcome::Conflict(conflict))),
-            Err(Error::Conflict {
-                revision,
-                snapshot,
-                ..
-            }) if revision == 8 && snapshot == 5
-        ));
-        let mismatch = pb::Mismatch {
-            key: "k".into(),
-            expected: 3,
-            actual: 4,
-        };
-        assert!(matches!(
-            of(Some(Outcome::Mismatch(mismatch))),
-            Err(Error::CompareFailed {
-                expected,
-                actual,
-                ..
-            }) if expected == 3 && actual == 4
-        ));
-        assert!(matches!(of(None), Err(Error::UnknownOutcome { .. })));
     }
 }

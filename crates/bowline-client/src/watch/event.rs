@@ -6,6 +6,24 @@ use bowline_types::Revision;
 use crate::Entry;
 
 /// Changes that came together: all those of one revision, or of several.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Batch, EventKind, KeyRange};
+///
+/// let mut watcher = client.watch(KeyRange::prefix("svc/")).previous().await?;
+/// while let Some(Batch { revision, events, .. }) = watcher.next().await? {
+///     for event in events {
+///         match event.kind {
+///             EventKind::Put => println!("{:?} = {:?}", event.entry.key, event.entry.value),
+///             EventKind::Delete => println!("{:?} is gone", event.entry.key),
+///         }
+///     }
+///     println!("all up to revision {revision} has come");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Batch {
@@ -16,6 +34,23 @@ pub struct Batch {
 }
 
 /// One change of one key.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::Event;
+///
+/// fn show(event: &Event) {
+///     let before = event.previous.as_ref().map(|entry| &entry.value);
+///     println!("{} {:?}: {before:?} -> {:?}", event.revision(), event.kind, event.entry.value);
+/// }
+///
+/// let mut watcher = client.watch("greeting").previous().await?;
+/// while let Some(batch) = watcher.next().await? {
+///     batch.events.iter().for_each(show);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
@@ -28,6 +63,19 @@ pub struct Event {
 }
 
 /// The kind of a change.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{EventKind, KeyRange};
+///
+/// let mut workers = client.watch(KeyRange::prefix("workers/")).await?;
+/// while let Some(batch) = workers.next().await? {
+///     let lost = batch.events.iter().filter(|event| event.kind == EventKind::Delete);
+///     println!("{} workers are gone", lost.count());
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventKind {
     /// It was written.

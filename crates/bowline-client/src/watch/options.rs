@@ -12,6 +12,25 @@ use crate::{BoxFuture, KeyRange, Result};
 
 /// A watch to begin. [`Client::watch`](crate::Client::watch) gives one; `await` begins it, and gives a
 /// [`Watcher`] once a server has confirmed it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// // The state, and then every change after it: nothing is missed, nothing comes twice.
+/// let jobs = client.get("jobs/").prefix().await?;
+/// let mut watcher = client
+///     .watch("jobs/")
+///     .prefix()
+///     .from(jobs.header.revision + 1)
+///     .previous()
+///     .no_deletes()
+///     .progress_notify()
+///     .await?;
+/// while let Some(batch) = watcher.next().await? {
+///     println!("{} changes up to revision {}", batch.events.len(), batch.revision);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 #[must_use = "nothing is watched until it is awaited"]
 pub struct Watch {

@@ -24,6 +24,26 @@ pub(super) const QUEUE_BATCHES: usize = 256;
 ///
 /// It ends after an error: [`Error::Compacted`] if its next revision is compacted; [`Error::WatchCanceled`]
 /// and others if the server refuses it.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::{Error, KeyRange, Revision};
+///
+/// // Watches on where an earlier watch has ended, such as before a restart of the program.
+/// let mut next: Revision = client.status().await?.header.revision + 1;
+/// loop {
+///     let mut watcher = client.watch(KeyRange::prefix("jobs/")).from(next).await?;
+///     match watcher.next().await {
+///         Ok(Some(batch)) => println!("{} changes", batch.events.len()),
+///         Ok(None) => break,
+///         Err(Error::Compacted { .. }) => println!("read the state, and watch from its revision"),
+///         Err(error) => return Err(error),
+///     }
+///     next = watcher.next_revision();
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[must_use = "dropping it ends the watch"]
 pub struct Watcher {

@@ -8,6 +8,21 @@ use bytes::Bytes;
 use bowline_types::{Attributes, Block, BlockId, Edge};
 
 /// A borrowed block, valid during a visit (`Graph::visit_block`).
+///
+/// ```
+/// use bowline::{Block, BlockId, BlockRef};
+/// # let db = bowline::Db::in_memory()?;
+/// let id = BlockId::from_name("svc/billing");
+/// db.transact(|tx| tx.put_block(&Block::new(id, "service").content("10.0.0.7")))?;
+///
+/// let graph = db.snapshot().graph();
+/// let port = |block: BlockRef<'_>| format!("{} {}", block.kind, block.content.len());
+/// assert_eq!(graph.visit_block(id, port)?.as_deref(), Some("service 8"));
+/// // What is to outlive the visit has to be copied.
+/// let kept: Option<Block> = graph.visit_block(id, |block| block.to_block())?;
+/// assert_eq!(kept, graph.block(id)?);
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct BlockRef<'a> {
     /// Its id.
@@ -34,6 +49,24 @@ impl BlockRef<'_> {
 }
 
 /// A borrowed edge, valid during a visit (`Graph::visit_edge`).
+///
+/// ```
+/// use bowline::{Block, BlockId, Edge, EdgeRef};
+/// # let db = bowline::Db::in_memory()?;
+/// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+/// # db.transact(|tx| {
+/// #     tx.put_block(&Block::new(app, "package"))?;
+/// #     tx.put_block(&Block::new(lib, "package"))?;
+/// #     tx.put_edge(&Edge::new(app, "depends_on", lib).attribute("version", "1.2"))
+/// # })?;
+/// let graph = db.snapshot().graph();
+/// let is_old = |edge: EdgeRef<'_>| edge.attributes.get("version") < Some("2");
+/// assert_eq!(graph.visit_edge(app, "depends_on", lib, is_old)?, Some(true));
+/// // What is to outlive the visit has to be copied.
+/// let kept: Option<Edge> = graph.visit_edge(app, "depends_on", lib, |edge| edge.to_edge())?;
+/// assert_eq!(kept, graph.edge(app, "depends_on", lib)?);
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct EdgeRef<'a> {
     /// The block where it starts.
@@ -60,6 +93,23 @@ impl EdgeRef<'_> {
 }
 
 /// The attributes of a borrowed block or edge, in the order of their names.
+///
+/// ```
+/// use bowline::{AttributesRef, Block, BlockId};
+/// # let db = bowline::Db::in_memory()?;
+/// let id = BlockId::from_name("app");
+/// let block = Block::new(id, "package").attribute("name", "app").attribute("version", "1.2");
+/// db.transact(|tx| tx.put_block(&block))?;
+///
+/// db.snapshot().graph().visit_block(id, |found| {
+///     let attributes: AttributesRef<'_> = found.attributes;
+///     assert_eq!((attributes.len(), attributes.is_empty()), (2, false));
+///     assert_eq!(attributes.get("version"), Some("1.2"));
+///     assert_eq!(attributes.iter().next(), Some(("name", "app")));
+///     assert_eq!(attributes.to_attributes(), block.attributes);
+/// })?;
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct AttributesRef<'a> {
     count: usize,

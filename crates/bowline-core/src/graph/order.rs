@@ -17,6 +17,23 @@ use crate::{Error, Result};
 use bowline_types::BlockId;
 
 /// Which end of an edge comes first in a topological order.
+///
+/// ```
+/// use bowline::{Block, BlockId, Edge, Precedence};
+/// # let db = bowline::Db::in_memory()?;
+/// # let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+/// # db.transact(|tx| {
+/// #     tx.put_block(&Block::new(app, "package"))?;
+/// #     tx.put_block(&Block::new(lib, "package"))?;
+/// #     tx.put_edge(&Edge::new(app, "depends_on", lib))
+/// # })?;
+/// let graph = db.snapshot().graph();
+/// // The order in which packages can be built, and in which they can be removed.
+/// let build = graph.topological_order(["depends_on"], Precedence::TargetFirst)?;
+/// let remove = graph.topological_order(["depends_on"], Precedence::SourceFirst)?;
+/// assert_eq!((build, remove), (vec![lib, app], vec![app, lib]));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Precedence {
     /// The source: `a -> b` puts `a` before `b`.

@@ -35,6 +35,8 @@ pub struct RangeIter {
 }
 
 impl RangeIter {
+    /// For `bowline`, which knows the engine.
+    #[doc(hidden)]
     pub fn new(
         engine: &Engine,
         range: &Range,
@@ -72,6 +74,8 @@ pub struct LeaseKeys {
 }
 
 impl LeaseKeys {
+    /// For `bowline`, which knows the engine.
+    #[doc(hidden)]
     pub fn new(engine: &Engine, lease: LeaseId) -> LeaseKeys {
         let pin = engine.pin_newest();
         let prefix = trees::attachment_prefix(lease);
@@ -105,6 +109,26 @@ impl Iterator for LeaseKeys {
 }
 
 /// A borrowed entry in a page or a memtable, valid until the walk goes on.
+///
+/// ```
+/// use bowline::{Entry, EntryRef};
+/// use std::ops::ControlFlow;
+/// # let db = bowline::Db::in_memory()?;
+/// db.put("a", "1")?;
+/// db.put("b", "a long value")?;
+/// db.put("c", "3")?;
+///
+/// // Only the entry that is wanted is copied.
+/// let found = db.range(..)?.visit(|entry: EntryRef<'_>| match entry.value.len() > 10 {
+///     true => ControlFlow::Break((entry.to_entry(), entry.to_entry_without_value())),
+///     false => ControlFlow::Continue(()),
+/// })?;
+/// let ControlFlow::Break((whole, without_value)) = found else { panic!("one is long") };
+/// let (whole, without_value): (Entry, Entry) = (whole?, without_value?);
+/// assert_eq!((&whole.value[..], without_value.value.len()), (&b"a long value"[..], 0));
+/// assert_eq!((whole.key, whole.version), (without_value.key, without_value.version));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct EntryRef<'a> {
     /// The key.

@@ -99,6 +99,15 @@ impl Range {
         after_start && before_end
     }
 
+    /// Both ends, borrowed.
+    ///
+    /// ```
+    /// # use bowline::Range;
+    /// use std::ops::Bound;
+    ///
+    /// let range = Range::from("a".."c");
+    /// assert_eq!(range.bounds(), (Bound::Included(&b"a"[..]), Bound::Excluded(&b"c"[..])));
+    /// ```
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         fn borrow(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
             match bound {
@@ -111,6 +120,12 @@ impl Range {
     }
 
     /// Refuses a range whose end is before its start. An empty range is fine.
+    ///
+    /// ```
+    /// # use bowline::Range;
+    /// assert!(Range::from("b".."a").validate().is_err());
+    /// assert!(Range::from("a".."a").validate().is_ok());
+    /// ```
     pub fn validate(self) -> Result<Range> {
         let start = match &self.lower {
             Bound::Included(key) | Bound::Excluded(key) => key,

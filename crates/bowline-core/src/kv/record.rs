@@ -43,6 +43,20 @@ const BELOW_SHIFT: u32 = 2;
 pub(crate) const BLIND_BELOW_MAX: u8 = 7;
 
 /// A key with its value and etcd's metadata.
+///
+/// ```
+/// use bowline::Entry;
+/// # let db = bowline::Db::in_memory()?;
+/// let lease = db.grant_lease(std::time::Duration::from_secs(10))?;
+/// let created = db.put("workers/7", "up")?;
+/// let changed = db.put_with_lease("workers/7", "busy", lease)?;
+///
+/// let entry: Entry = db.entry("workers/7")?.expect("an entry");
+/// assert_eq!((entry.key, entry.value), ("workers/7".into(), "busy".into()));
+/// assert_eq!((entry.create_revision, entry.mod_revision), (created, changed));
+/// assert_eq!((entry.version, entry.lease), (2, Some(lease)));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// The key.
@@ -61,6 +75,18 @@ pub struct Entry {
 
 /// One change of a key in `DbReader::history`. A transaction of etcd's API may change a key more than once:
 /// then several versions have the same revision.
+///
+/// ```
+/// use bowline::{Db, Durability, History, Version};
+/// # let db = Db::builder().durability(Durability::Memory).history(History::All).open("memory")?;
+/// db.put("config", "a")?;
+/// let deleted = db.delete("config")?.expect("it was there");
+///
+/// let versions: Vec<Version> = db.history("config")?;
+/// assert_eq!(versions[0], Version { revision: deleted, entry: None });
+/// assert_eq!(versions[1].entry.as_ref().expect("an entry").value, b"a");
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Version {
     /// The revision of the change.
@@ -71,6 +97,7 @@ pub struct Version {
 
 impl Version {
     /// The version that a change made.
+    #[doc(hidden)]
     pub fn of(change: &Change) -> Version {
         let is_put = change.kind == ChangeKind::Put;
         Version {

@@ -33,6 +33,17 @@ pub use hub::Hub;
 use crate::kv::Entry;
 
 /// The kind of a change.
+///
+/// ```
+/// use bowline::{ChangeKind, Range};
+/// # let db = bowline::Db::in_memory()?;
+/// let mut watch = db.watch(Range::prefix("workers/")).start()?;
+/// db.put("workers/7", "up")?;
+/// db.delete("workers/7")?;
+/// assert_eq!(watch.recv()?.changes[0].kind, ChangeKind::Put);
+/// assert_eq!(watch.recv()?.changes[0].kind, ChangeKind::Delete);
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChangeKind {
     /// The key was put.
@@ -42,6 +53,21 @@ pub enum ChangeKind {
 }
 
 /// One change of one key.
+///
+/// ```
+/// use bowline::{Change, ChangeKind, Range};
+/// # let db = bowline::Db::in_memory()?;
+/// let mut watch = db.watch(Range::all()).with_previous().start()?;
+/// db.put("greeting", "hello")?;
+/// db.put("greeting", "goodbye")?;
+///
+/// let created: Change = watch.recv()?.changes.remove(0);
+/// assert!(created.creates_key() && created.previous.is_none());
+/// let changed: Change = watch.recv()?.changes.remove(0);
+/// assert_eq!((changed.kind, changed.entry.version), (ChangeKind::Put, 2));
+/// assert_eq!(changed.previous.expect("an entry").value, b"hello");
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
@@ -56,6 +82,8 @@ pub struct Change {
 }
 
 impl Change {
+    /// A change without its previous entry: users receive changes, they make none.
+    #[doc(hidden)]
     pub fn new(kind: ChangeKind, entry: Entry) -> Change {
         Change {
             kind,
@@ -65,6 +93,7 @@ impl Change {
     }
 
     /// A deletion carries the key and the revision only, as in etcd.
+    #[doc(hidden)]
     pub fn deletion(key: Value, revision: Revision) -> Change {
         let entry = Entry {
             key,
@@ -84,6 +113,7 @@ impl Change {
     }
 
     /// The approximate memory of the change, in bytes.
+    #[doc(hidden)]
     pub fn size_bytes(&self) -> u64 {
         (self.entry.key.len() + self.entry.value.len() + size_of::<Change>()) as u64
     }
@@ -91,6 +121,21 @@ impl Change {
 
 /// All changes of one revision in the watched range, in the order of the writes. This is the key order,
 /// except in transactions of etcd's API, which can also change a key more than once, by a put and a deletion.
+///
+/// ```
+/// use bowline::{Changes, Range};
+/// # let db = bowline::Db::in_memory()?;
+/// let mut watch = db.watch(Range::prefix("svc/")).start()?;
+/// db.transact(|tx| {
+///     tx.put("svc/a", "1")?;
+///     tx.put("other", "")?;
+///     tx.put("svc/b", "2")
+/// })?;
+/// // One transaction, but for what is outside of the range.
+/// let Changes { revision, changes } = watch.recv()?;
+/// assert_eq!((revision, changes.len()), (db.revision(), 2));
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     /// The revision.

@@ -85,6 +85,17 @@ pub const HEAD_BYTES: usize = 32;
 const RECORD_HEAD_BYTES: usize = 8 + 4 + 4;
 
 /// Settings of blob files.
+///
+/// ```
+/// # use bowline_storage::blob::BlobOptions;
+/// // With `DbBuilder::blobs`: values of 4 KiB and more stay where they are written, until two thirds of
+/// // their file are garbage.
+/// let options = BlobOptions {
+///     threshold_bytes: Some(4 << 10),
+///     garbage_percent_max: 66,
+///     ..BlobOptions::default()
+/// };
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlobOptions {
     /// Values of at least this many bytes go to blob files; with `None` no value does. Existing blob
@@ -105,14 +116,14 @@ impl BlobOptions {
     /// Whether a value of `len` bytes belongs into a blob file.
     #[must_use]
     #[inline]
-    pub fn takes(&self, len: usize) -> bool {
+    pub(crate) fn takes(&self, len: usize) -> bool {
         self.threshold_bytes
             .is_some_and(|threshold| len >= threshold.max(BlobOptions::THRESHOLD_BYTES_MIN))
     }
 
     /// Whether so much garbage is too much.
     #[must_use]
-    pub fn is_over(&self, garbage_bytes: u64, all_bytes: u64) -> bool {
+    pub(crate) fn is_over(&self, garbage_bytes: u64, all_bytes: u64) -> bool {
         let percent = u128::from(self.garbage_percent_max.min(99));
         u128::from(garbage_bytes) * 100 > u128::from(all_bytes) * percent
     }

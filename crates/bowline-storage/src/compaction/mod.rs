@@ -52,6 +52,13 @@ pub use retention::{KeyFilter, Retention};
 use crate::table::Compression;
 
 /// How runs are merged.
+///
+/// ```
+/// # use bowline_storage::compaction::{CompactionOptions, Strategy};
+/// // With `DbBuilder::compaction`: reads and space before writes.
+/// let options = CompactionOptions { strategy: Strategy::Leveled, ..CompactionOptions::default() };
+/// assert_eq!(Strategy::default(), Strategy::LazyLeveling);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Strategy {
     /// Several runs in the upper levels, one in the last.
@@ -64,6 +71,17 @@ pub enum Strategy {
 }
 
 /// Settings of compaction.
+///
+/// ```
+/// # use bowline_storage::compaction::CompactionOptions;
+/// // With `DbBuilder::compaction`: a small database on a machine of one core.
+/// let options = CompactionOptions {
+///     table_bytes: 8 << 20,
+///     level_base_bytes: 32 << 20,
+///     threads: 1,
+///     ..CompactionOptions::default()
+/// };
+/// ```
 #[derive(Debug, Clone)]
 pub struct CompactionOptions {
     /// How runs are merged.
@@ -106,7 +124,7 @@ impl CompactionOptions {
     /// Into how many ranges to cut a merge of `bytes`: each makes about one table, and there is one
     /// for each thread if that does not make them too small.
     #[must_use]
-    pub fn ranges(&self, bytes: u64) -> u64 {
+    pub(crate) fn ranges(&self, bytes: u64) -> u64 {
         let by_size = bytes.div_ceil(self.table_bytes.max(1));
         let for_threads = bytes / self.range_bytes_min.max(1);
         by_size.max(for_threads.min(self.threads as u64)).max(1)

@@ -16,6 +16,16 @@ use crate::version::{BlobReference, BlobReferences, Identity, Layout, Manifest, 
 use crate::vfs::{UninterruptedVfs, Vfs};
 
 /// The result for one file.
+///
+/// ```
+/// # use bowline_storage::engine::FileReport;
+/// fn show(file: &FileReport) {
+///     match &file.error {
+///         None => println!("{}: {}", file.path.display(), file.summary),
+///         Some(error) => println!("{}: {error}", file.path.display()),
+///     }
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct FileReport {
     /// The file.
@@ -27,6 +37,18 @@ pub struct FileReport {
 }
 
 /// The result of a check.
+///
+/// ```
+/// # use bowline_storage::engine::CheckReport;
+/// fn show(report: &CheckReport) {
+///     for error in report.errors() {
+///         println!("{error}");
+///     }
+///     let verdict = if report.is_clean() { "no damage" } else { "damage" };
+///     println!("{verdict} in {} files", report.files.len());
+/// }
+/// # show(&CheckReport::default());
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct CheckReport {
     /// Every file that was read.

@@ -9,6 +9,18 @@ use crate::log::Log;
 use crate::version::{LiveBlob, Run};
 
 /// Sizes and counts, for people and metrics.
+///
+/// ```
+/// # use bowline_storage::engine::EngineStats;
+/// fn show(stats: &EngineStats) {
+///     println!("{} bytes of tables, {} of blob files", stats.table_bytes, stats.blob_bytes);
+///     // `None` before there is anything to compare with.
+///     println!("written per byte of the user: {:?}", stats.write_amplification());
+///     println!("to tables and blob files of it: {:?}", stats.table_write_amplification());
+///     println!("on the disk per byte of newest data: {:?}", stats.space_amplification());
+/// }
+/// # show(&EngineStats::default());
+/// ```
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct EngineStats {
@@ -87,6 +99,15 @@ impl EngineStats {
 }
 
 /// One level of one tree.
+///
+/// ```
+/// # use bowline_storage::engine::{EngineStats, LevelStats};
+/// fn tables(stats: &EngineStats) -> u64 {
+///     let levels = stats.levels.iter().flatten();
+///     levels.map(|level: &LevelStats| level.tables).sum()
+/// }
+/// # assert_eq!(tables(&EngineStats::default()), 0);
+/// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LevelStats {
     /// Runs.

@@ -111,6 +111,12 @@ pub(crate) fn scan_for_test(
 }
 
 /// Where work runs that is not on the path of a commit.
+///
+/// ```
+/// # use bowline_storage::log::Background;
+/// // With `DbBuilder::background`: a test decides what happens when.
+/// let background = if cfg!(test) { Background::Manual } else { Background::Threads };
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Background {
     /// On a thread, joined when its owner is closed or dropped.

@@ -2,6 +2,16 @@
 
 /// The compression of the pages of a table. Each page records its own compression, so reads do not depend
 /// on the current setting.
+///
+/// ```
+/// # use bowline_storage::compaction::CompactionOptions;
+/// # use bowline_storage::table::Compression;
+/// // With `DbBuilder::compaction`: nothing is compressed once it has arrived in the last level.
+/// let options = CompactionOptions {
+///     last_level_compression: Some(Compression::None),
+///     ..CompactionOptions::default()
+/// };
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compression {
     /// Pages are stored as they are.

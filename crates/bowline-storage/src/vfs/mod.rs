@@ -11,6 +11,35 @@
 //!   file ([`UninterruptedVfs`]).
 //! - After a failed sync the engine never counts the data as safe, regardless of the result of a later sync.
 //!
+//! ```
+//! use std::path::Path;
+//! use std::sync::Arc;
+//! use bowline_storage::vfs::{MemoryVfs, Metadata, OpenMode, UninterruptedVfs, Vfs, VfsFile, VfsLock};
+//! use bowline_storage::vfs::{read_exact_at, read_file, read_full_at, sync_data, sync_parent, write_all_at};
+//!
+//! // With `OsVfs` in the place of `MemoryVfs`, the same happens on the disk.
+//! let vfs = UninterruptedVfs::new(Arc::new(MemoryVfs::default()));
+//! let (directory, path) = (Path::new("d"), Path::new("d/settings"));
+//! vfs.create_dir(directory)?;
+//! let lock: Option<Box<dyn VfsLock>> = vfs.lock(&directory.join("LOCK"))?;
+//! assert!(lock.is_some() && vfs.lock(&directory.join("LOCK"))?.is_none());
+//!
+//! // Content and name are durable.
+//! let file: Arc<dyn VfsFile> = vfs.open(path, OpenMode::CreateNew)?;
+//! write_all_at(&*file, path, b"threads=4", 0)?;
+//! sync_data(&*file, path)?;
+//! sync_parent(&vfs, path)?;
+//!
+//! let Metadata { len, is_dir, .. } = vfs.metadata(path)?.expect("it was created");
+//! assert_eq!((len, is_dir), (9, false));
+//! let mut name = [0; 7];
+//! read_exact_at(&*file, path, &mut name, 0)?;
+//! assert_eq!(&name, b"threads");
+//! assert_eq!(read_full_at(&*file, path, &mut [0; 100], 8)?, 1);
+//! assert_eq!(read_file(&vfs, path, 1_000)?, b"threads=4");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! [crash tests]: https://www.usenix.org/conference/osdi14/technical-sessions/presentation/pillai
 
 mod memory;
@@ -102,7 +131,7 @@ pub trait VfsFile: Send + Sync + Debug {
 /// Held while a data directory is open.
 pub trait VfsLock: Send + Sync + Debug {}
 
-/// Reads exactly `buffer.len()` bytes; an early end of the file is an `UnexpectedEof` error.
+/// Reads exactly `buffer.len()` bytes. An earlier end of the file is damage ([`Error::Corrupt`]).
 pub fn read_exact_at(
     file: &dyn VfsFile,
     path: &Path,
@@ -168,7 +197,7 @@ pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
     )
 }
 
-/// Reads a whole small file of at most `limit` bytes.
+/// Reads a whole small file of at most `limit` bytes. More is damage ([`Error::Corrupt`]).
 pub fn read_file(vfs: &dyn Vfs, path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = vfs
         .open(path, OpenMode::Read)

@@ -57,15 +57,18 @@ pub struct NeighborRef<'a> {
 /// assert_eq!(users[0].id, app);
 ///
 /// // Single blocks and edges.
+/// assert_eq!(graph.revision(), db.revision());
 /// assert!(graph.has_block(app)? && graph.block(app)?.is_some());
 /// assert!(graph.edge(app, "depends_on", lib)?.is_some());
 /// let attributes = graph.visit_edge(app, "depends_on", lib, |edge| edge.attributes.iter().count())?;
 /// assert_eq!(attributes, Some(0));
 ///
-/// // Paths. No kinds means every kind.
+/// // At most one neighbor, and paths. No kinds means every kind.
 /// let no_kinds: [&str; 0] = [];
+/// assert_eq!(graph.first_neighbors(app, Direction::Both, no_kinds, 1)?[0].id, lib);
 /// assert!(graph.is_reachable(app, lib, Direction::Out, no_kinds)?);
 /// assert_eq!(graph.shortest_path(app, lib).find()?.expect("a path").blocks.len(), 2);
+/// assert_eq!(graph.traverse(app).max_depth(3).run()?.len(), 2);
 ///
 /// // The whole graph.
 /// let order = graph.topological_order(["depends_on"], bowline::Precedence::TargetFirst)?;
@@ -73,7 +76,9 @@ pub struct NeighborRef<'a> {
 /// assert_eq!(graph.strongly_connected_components(no_kinds)?.len(), 2);
 /// assert_eq!(graph.weakly_connected_components(no_kinds)?.len(), 1);
 /// assert_eq!(graph.stats(no_kinds)?.edges, 1);
+/// graph.for_each_block(|block| Ok(println!("{} {}", block.kind, block.id)))?;
 /// graph.for_each_edge(|edge| Ok(println!("{} -> {}", edge.source, edge.target)))?;
+/// graph.for_each_edge_of(["depends_on"], |edge| Ok(assert_eq!(edge.target, lib)))?;
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -13,14 +13,29 @@ use bowline_types::Path;
 /// The settings of a traversal. Made by [`Graph::traverse`].
 ///
 /// ```
-/// # use bowline::{Block, BlockId, Direction};
+/// use bowline::{Block, BlockId, Direction, Edge, Stop};
 /// # let db = bowline::Db::in_memory()?;
-/// # let id = BlockId::from_name("x");
-/// # db.transact(|tx| tx.put_block(&Block::new(id, "k")))?;
+/// let [app, cli, lib, log] = ["app", "cli", "lib", "log"].map(BlockId::from_name);
+/// db.transact(|tx| {
+///     for id in [app, cli, lib, log] {
+///         tx.put_block(&Block::new(id, "package"))?;
+///     }
+///     tx.put_edge(&Edge::new(app, "depends_on", lib))?;
+///     tx.put_edge(&Edge::new(cli, "depends_on", app))?;
+///     tx.put_edge(&Edge::new(lib, "tested_with", log))
+/// })?;
+///
+/// // What is affected when lib or log changes: within three steps, 10,000 blocks and 1 MiB.
 /// let graph = db.snapshot().graph();
-/// let traverse = graph.traverse(id).direction(Direction::In).depth_first();
-/// let found = traverse.max_depth(3).limit(10_000).max_bytes(1 << 20).run()?;
-/// println!("{} blocks, stopped: {:?}", found.len(), found.stop());
+/// let affected = graph.traverse(lib).also_from(log).direction(Direction::In).kinds(["depends_on"]);
+/// let found = affected.clone().breadth_first().max_depth(3).limit(10_000).max_bytes(1 << 20).run()?;
+/// let ids: Vec<_> = found.ids().collect();
+/// assert_eq!((ids, found.stop()), (vec![lib, log, app, cli], Stop::Exhausted));
+///
+/// // The same, each path to its end before the next.
+/// let found = affected.depth_first().run()?;
+/// let depths: Vec<_> = found.visits().map(|visit| visit.depth).collect();
+/// assert_eq!(depths, [0, 1, 2, 0]);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -113,17 +128,27 @@ impl Traverse {
 /// The settings of a search for a shortest path. Made by [`Graph::shortest_path`].
 ///
 /// ```
-/// # use bowline::{Block, BlockId, Edge};
+/// use bowline::{Block, BlockId, Direction, Edge};
 /// # let db = bowline::Db::in_memory()?;
-/// # let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
-/// # db.transact(|tx| {
-/// #     tx.put_block(&Block::new(a, "host"))?;
-/// #     tx.put_block(&Block::new(b, "host"))?;
-/// #     tx.put_edge(&Edge::new(a, "link", b).attribute("latency_ms", "3"))
-/// # })?;
+/// let [a, b, c] = ["a", "b", "c"].map(BlockId::from_name);
+/// db.transact(|tx| {
+///     for id in [a, b, c] {
+///         tx.put_block(&Block::new(id, "host"))?;
+///     }
+///     tx.put_edge(&Edge::new(a, "link", b).attribute("latency_ms", "3"))?;
+///     tx.put_edge(&Edge::new(b, "link", c).attribute("latency_ms", "4"))?;
+///     tx.put_edge(&Edge::new(a, "link", c))
+/// })?;
 /// let graph = db.snapshot().graph();
-/// let path = graph.shortest_path(a, b).kinds(["link"]).weight("latency_ms").find()?;
-/// assert_eq!(path.expect("a path").blocks, [a, b]);
+///
+/// // The fewest edges, at most two, in either direction.
+/// let short = graph.shortest_path(c, a).direction(Direction::Both).max_depth(2).find()?;
+/// assert_eq!(short.expect("a path").blocks, [c, a]);
+///
+/// // The least latency. A link without the attribute counts as 50.
+/// let search = graph.shortest_path(a, c).kinds(["link"]).weight("latency_ms");
+/// let fast = search.default_weight(50.0).find()?.expect("a path");
+/// assert_eq!((fast.blocks, fast.cost), (vec![a, b, c], 7.0));
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]

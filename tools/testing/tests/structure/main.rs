@@ -10,9 +10,11 @@
 //! | a module with parts is `x/mod.rs` | `modules_have_one_style` |
 //! | a function is public where another crate calls it | `public_functions_have_callers_outside` |
 //! | what users of the library and the client can name is listed | `public_items_are_those_that_are_listed` |
+//! | what they can name has an example | `public_items_have_examples` |
 //!
 //! Exceptions are named here, each with its reason. One that is not needed any more is an error, too.
 
+mod examples;
 mod imports;
 mod public_items;
 
@@ -296,7 +298,10 @@ fn a_fault_is_found() {
         ),
     ]);
     assert_eq!(circles, [["c/src/a/mod.rs", "c/src/b.rs", "c/src/c.rs"]]);
-    let names = public_items::handed_on("\npub use a::{A,\n    b::F};\npub use c::T as U;\n");
+    let names = public_items::public_names(
+        "\npub use a::{A,\n    b::F};\npub use c::T as U;\n\npub struct V<T> {\n}\n",
+    );
+    assert!(names.contains("V"));
     let item = source(
         "a.rs",
         "pub struct A {\n    pub x: u8,\n    y: u8,\n}\n\npub struct B;\n\nimpl<T> A {\n    pub fn get(\n        \
@@ -340,9 +345,9 @@ const WRITE_VARIABLE: &str = "BOWLINE_WRITE_PUBLIC_ITEMS";
 #[test]
 fn public_items_are_those_that_are_listed() {
     let read = |path: &str| fs::read_to_string(root().join("crates").join(path)).expect("text");
-    let of_library = public_items::handed_on(&read("bowline/src/lib.rs"));
-    let mut of_client = public_items::handed_on(&read("bowline-client/src/lib.rs"));
-    of_client.extend(public_items::handed_on(&read(
+    let of_library = public_items::public_names(&read("bowline/src/lib.rs"));
+    let mut of_client = public_items::public_names(&read("bowline-client/src/lib.rs"));
+    of_client.extend(public_items::public_names(&read(
         "bowline-client/src/graph/mod.rs",
     )));
     let parts = [
@@ -382,6 +387,115 @@ fn public_items_are_those_that_are_listed() {
          new: {new:#?}\ngone: {gone:#?}"
     );
     assert!(is.len() > 400, "only {} public items were found", is.len());
+}
+
+/// Public items without an example, and why.
+const WITHOUT_EXAMPLE: &[(&str, &str)] = &[
+    ("bowline text, which is not found", "a module, with a page"),
+    ("bowline vfs, which is not found", "a module, with a page"),
+    (
+        "bowline CountersSnapshot, which is not found",
+        "a macro writes it: a list of numbers",
+    ),
+    ("bowline-client Code, which is not found", "tonic's"),
+];
+
+#[test]
+fn public_items_have_examples() {
+    let mut excused: BTreeSet<&str> = WITHOUT_EXAMPLE.iter().map(|(name, _)| *name).collect();
+    let mut without = Vec::new();
+    let mut count = 0;
+    // The crate, its public modules, and the crates from which it hands on items.
+    let parts = [
+        ("bowline-types", &["bowline-types/src/lib.rs"][..], &[][..]),
+        (
+            "bowline",
+            &[
+                "bowline/src/lib.rs",
+                "bowline-core/src/text.rs",
+                "bowline-storage/src/vfs/mod.rs",
+            ],
+            &["bowline-core", "bowline-storage", "bowline-types"],
+        ),
+        (
+            "bowline-client",
+            &[
+                "bowline-client/src/lib.rs",
+                "bowline-client/src/graph/mod.rs",
+            ],
+            &["bowline-types"],
+        ),
+    ];
+    for (name, pages, below) in parts {
+        let page = |path: &&str| Source {
+            path: (*path).to_owned(),
+            text: fs::read_to_string(root().join("crates").join(path)).expect("text"),
+        };
+        let pages: Vec<Source> = pages.iter().map(page).collect();
+        let crates = below.iter().chain([&name]).copied();
+        let sources = crates.map(|name| (name, sources(name))).collect();
+        let judged = examples::judge(name, &pages, &sources);
+        count += judged.items;
+        without.extend(judged.without);
+    }
+    without.retain(|item| !excused.remove(&item[..]));
+    assert!(
+        without.is_empty(),
+        "{} items have no example: {without:#?}",
+        without.len()
+    );
+    assert!(count > 500, "only {count} public items were found");
+    assert!(excused.is_empty(), "no exceptions any more: {excused:?}");
+}
+
+#[test]
+fn an_item_without_an_example_is_found() {
+    let page = "//! ```\n//! use c::{A, b::Named};\n//! A::new().on_page();\n//! ```\n\npub use a::{A, Named, Own};\n\
+                pub use a::bare;\npub use gone::Gone;\n";
+    let methods = [
+        "    pub fn new() -> A {\n    }\n",
+        "    pub fn on_page(&self) {\n    }\n",
+        "    /// ```\n    /// a.x();\n    /// ```\n    #[inline]\n    pub fn own_example(&self) {\n    }\n",
+        "    /// ```no_run\n    /// a.y();\n    /// ```\n    pub async fn not_run(&self) {\n    }\n",
+        "    pub fn of_type(&self) {\n    }\n",
+        "    #[doc(hidden)]\n    pub fn hidden(&self) {\n    }\n",
+        "    /// ```text\n    /// a.drawn();\n    /// ```\n    pub fn drawn(&self) {\n    }\n",
+        "    pub fn in_a_hidden_line(&self) {\n    }\n",
+        "    pub fn of_type_longer(&self) {\n    }\n",
+    ];
+    let source = Source {
+        path: "c/src/a.rs".to_owned(),
+        text: format!(
+            "/// ```\n/// a.of_type();\n/// # a.in_a_hidden_line();\n/// ```\npub struct A;\n\nimpl A {{\n{}}}\n\n\
+             pub enum Named {{\n}}\n\n/// It has none.\npub trait Own {{\n}}\n\npub fn bare() {{\n}}\n\nfn private() {{\n}}\n",
+            methods.join("\n")
+        ),
+    };
+    let with_macro = Source {
+        path: "c/src/b.rs".to_owned(),
+        text: "macro_rules! setting {\n    ($name:ident) => {\n        impl $name {\n            /// It has none.\n            \
+               pub fn setting(self) {}\n        }\n    };\n}\n\nsetting!(A);\nsetting!(Named);\n"
+            .to_owned(),
+    };
+    let page = Source {
+        path: "c/src/lib.rs".to_owned(),
+        text: page.to_owned(),
+    };
+    let sources = BTreeMap::from([("c", vec![source, with_macro])]);
+    let judged = examples::judge("c", &[page], &sources);
+    let expected = [
+        "c A::drawn",
+        "c A::in_a_hidden_line",
+        "c A::of_type_longer",
+        "c A::setting",
+        "c Gone, which is not found",
+        "c Named::setting",
+        "c Own",
+        "c bare",
+    ];
+    let without: Vec<_> = judged.without.iter().collect();
+    assert_eq!(without, expected);
+    assert_eq!(judged.items, 14);
 }
 
 /// Crates that users do not name, but for what the library hands on.

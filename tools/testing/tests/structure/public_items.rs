@@ -1,12 +1,30 @@
 //! The public items of the crates that users name: `bowline` and `bowline-client`.
 //!
-//! An item is public when the crate's `pub use` lines name it, wherever below it is defined. The list has one line for
-//! each type, field, variant, method and implemented trait, read from formatted source, so a change of a signature
-//! shows as one line that goes and one that comes.
+//! An item is public when a public module defines it, or hands it on by `pub use`, wherever below it is defined. The list
+//! has one line for each type, field, variant, method and implemented trait, read from formatted source, so a change of
+//! a signature shows as one line that goes and one that comes.
 
 use std::collections::BTreeSet;
 
 use super::Source;
+
+/// The names that a public module defines or hands on.
+pub(crate) fn public_names(text: &str) -> BTreeSet<String> {
+    let mut names = handed_on(text);
+    names.extend(defined(text));
+    names
+}
+
+/// The names of the public types and functions that a module itself has.
+pub(crate) fn defined(text: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for kind in ["struct", "enum", "trait", "fn"] {
+        let head = format!("\npub {kind} ");
+        let items = text.split(&head).skip(1);
+        names.extend(items.map(|rest| first_name(rest).to_owned()));
+    }
+    names
+}
 
 /// The names that `pub use` lines hand on.
 pub(crate) fn handed_on(text: &str) -> BTreeSet<String> {
@@ -26,13 +44,13 @@ pub(crate) fn handed_on(text: &str) -> BTreeSet<String> {
 }
 
 /// The name after which `rest` goes on with something else.
-fn first_name(rest: &str) -> &str {
+pub(crate) fn first_name(rest: &str) -> &str {
     let end = rest.find(|letter: char| !letter.is_alphanumeric() && letter != '_');
     &rest[..end.unwrap_or(rest.len())]
 }
 
 /// The type that an `impl` line is about, and the trait if it implements one.
-fn implemented(line: &str) -> Option<(&str, Option<&str>)> {
+pub(crate) fn implemented(line: &str) -> Option<(&str, Option<&str>)> {
     let rest = line.strip_prefix("impl")?;
     let rest = match rest.strip_prefix('<') {
         Some(generic) => {

@@ -22,6 +22,16 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Index, Revision};
 
 /// The history setting: how much of the past stays readable.
+///
+/// ```
+/// # use bowline_storage::engine::History;
+/// use std::time::Duration;
+///
+/// // With `DbBuilder::history`: everything that was written within a day can be read and watched.
+/// let day = History::Last(Duration::from_secs(24 * 60 * 60));
+/// // The last thousand revisions, and everything until it is trimmed.
+/// let (some, all) = (History::Revisions(1_000), History::All);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum History {
     /// Only the revisions that pinned snapshots and watches need. (More may be readable by chance.)
