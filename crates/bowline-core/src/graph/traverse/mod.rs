@@ -143,7 +143,7 @@ fn breadth_first<G: GraphSource>(
     let mut neighbors = Vec::new();
 
     for &start in starts {
-        if found.contains(&start) {
+        if !found.insert(start) {
             continue;
         }
         if let Some(stop) = budget.admit(start, None)? {
@@ -153,7 +153,6 @@ fn breadth_first<G: GraphSource>(
                 edges_touched,
             });
         }
-        found.insert(start);
         visits.push(Visit {
             id: start,
             depth: 0,
@@ -169,7 +168,8 @@ fn breadth_first<G: GraphSource>(
         budget.neighbors(id, &mut neighbors)?;
         edges_touched += neighbors.len() as u64;
         for &neighbor in &neighbors {
-            if found.contains(&neighbor.id) {
+            // A block that is not admitted ends the traversal.
+            if !found.insert(neighbor.id) {
                 continue;
             }
             // When the first block of the deepest layer is read, all of that layer was found: a
@@ -188,7 +188,6 @@ fn breadth_first<G: GraphSource>(
                     edges_touched,
                 });
             }
-            found.insert(neighbor.id);
             visits.push(Visit {
                 id: neighbor.id,
                 depth: depth + 1,
