@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_storage::engine::{Engine, ScanDirection};
-use bowline_storage::sync::{ArcSwap, Mutex};
+use bowline_storage::sync::{ArcSwap, Guard, Mutex};
 
 use crate::error::{Error, Result, show_key};
 use crate::graph::{KindFilter, KindId};
@@ -30,6 +30,25 @@ pub struct Kinds {
     names: ArcSwap<Names>,
     /// Held while a kind is registered.
     pub registering: Mutex<()>,
+}
+
+/// The names as they were when they were last loaded. See [`Kinds::names`].
+#[derive(Debug)]
+pub struct KindNames<'a> {
+    kinds: &'a Kinds,
+    names: Guard<Arc<Names>>,
+}
+
+impl KindNames<'_> {
+    /// The name of a kind. Loads the names again for one that was registered since.
+    #[inline]
+    pub fn get(&mut self, id: KindId) -> Option<Arc<str>> {
+        if let Some(name) = self.names.name(id) {
+            return Some(name.clone());
+        }
+        self.names = self.kinds.names.load();
+        self.names.name(id).cloned()
+    }
 }
 
 pub fn check_name(name: &str) -> Result<()> {
@@ -81,6 +100,14 @@ impl Kinds {
 
     pub fn name(&self, id: KindId) -> Option<Arc<str>> {
         self.names.load().name(id).cloned()
+    }
+
+    /// For a reader of many names.
+    pub fn names(&self) -> KindNames<'_> {
+        KindNames {
+            kinds: self,
+            names: self.names.load(),
+        }
     }
 
     /// Calls `read` with the borrowed name.

@@ -4,6 +4,7 @@
 //! neighbors of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
 //! read through [`GraphSource`] and do not depend on trees.
 
+mod reader;
 mod search;
 
 use std::ops::Bound;
@@ -22,8 +23,13 @@ use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_types::{GraphStats, Neighbor};
+use smallvec::SmallVec;
 
+use reader::Sources;
 pub use search::{ShortestPath, Traverse};
+
+/// So many neighbors of a block are gathered without an allocation.
+const FEW: usize = 16;
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
 ///
@@ -249,17 +255,27 @@ impl Graph {
         if !self.has_block(id)? {
             return Err(Error::MissingBlock { id });
         }
-        let mut found = Vec::new();
-        self.neighbors_within(id, direction, &filter, limit, &mut found)?;
-        let named = |found: NeighborRef| {
-            let kind = self.kind_name(found.kind)?;
-            Ok(Neighbor {
+        let mut found = SmallVec::<[NeighborRef; FEW]>::new();
+        if limit > 0 {
+            let sources = Sources::of(self)?;
+            let reader = sources.reader(self);
+            reader.visit_neighbors(id, direction, &filter, |neighbor| {
+                found.push(neighbor);
+                found.len() < limit
+            })?;
+        }
+        let mut names = self.core().kinds.names();
+        // Not collected: into a result, that would not reserve the memory at once.
+        let mut named = Vec::with_capacity(found.len());
+        for found in &found {
+            let kind = names.get(found.kind);
+            named.push(Neighbor {
                 id: found.id,
-                kind,
+                kind: kind.ok_or_else(|| unregistered(found.kind))?,
                 direction: found.direction,
-            })
-        };
-        found.into_iter().map(named).collect()
+            });
+        }
+        Ok(named)
     }
 
     /// Describes a traversal from `start`; [`Traverse::run`] runs it.
@@ -278,7 +294,8 @@ impl Graph {
         direction: Direction,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<bool> {
-        reach::reachable(self, from, to, direction, &self.filter(kinds)?)
+        let (sources, filter) = (Sources::of(self)?, self.filter(kinds)?);
+        reach::reachable(&sources.reader(self), from, to, direction, &filter)
     }
 
     /// Describes the search for a shortest path from `from` to `to`; [`ShortestPath::find`] runs it.
@@ -351,7 +368,7 @@ impl Graph {
     /// # Errors
     /// The first error of `visit`; `InvalidRecord`, `Storage`.
     pub fn for_each_block(&self, mut visit: impl FnMut(Block) -> Result<()>) -> Result<()> {
-        self.scan(trees::BLOCK, &[], |key, bytes| {
+        self.scan(trees::BLOCK, |key, bytes| {
             let id = key.try_into().map(BlockId::from_bytes);
             let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
             visit(block_of(&self.core().kinds, id, bytes)?)
@@ -363,7 +380,7 @@ impl Graph {
     /// # Errors
     /// The first error of `visit`; `InvalidRecord`, `Storage`.
     pub fn for_each_edge(&self, mut visit: impl FnMut(Edge) -> Result<()>) -> Result<()> {
-        self.scan(trees::EDGE_OUT, &[], |key, bytes| {
+        self.scan(trees::EDGE_OUT, |key, bytes| {
             let (source, kind, target) = split(key)?;
             visit(edge_of(source, &self.kind_name(kind)?, target, key, bytes)?)
         })
@@ -379,7 +396,7 @@ impl Graph {
         mut visit: impl FnMut(Edge) -> Result<()>,
     ) -> Result<()> {
         let filter = self.filter(kinds)?;
-        self.scan(trees::EDGE_OUT, &[], |key, bytes| {
+        self.scan(trees::EDGE_OUT, |key, bytes| {
             let (source, kind, target) = split(key)?;
             if !filter.passes(kind) {
                 return Ok(());
@@ -388,83 +405,16 @@ impl Graph {
         })
     }
 
-    fn scan(
-        &self,
-        tree: TreeId,
-        prefix: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        self.scan_while(tree, prefix, |key, bytes| visit(key, bytes).map(|()| true))
-    }
-
-    /// Visits the records with a prefix while `visit` returns `true`.
-    fn scan_while(
-        &self,
-        tree: TreeId,
-        prefix: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
-    ) -> Result<()> {
+    /// Visits the records of a tree.
+    fn scan(&self, tree: TreeId, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
         let engine = &self.core().engine;
-        let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        let lower = Bound::Included(prefix.to_vec());
+        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         let at = self.snapshot.revision();
         let mut scan = engine.scan(tree, lower, upper, at.get(), ScanDirection::Forward);
-        while scan.advance()? && visit(scan.key(), scan.bytes())? {}
-        Ok(())
-    }
-
-    fn neighbors_within(
-        &self,
-        id: BlockId,
-        direction: Direction,
-        kinds: &KindFilter,
-        limit: usize,
-        out: &mut Vec<NeighborRef>,
-    ) -> Result<()> {
-        if direction != Direction::In {
-            self.one_direction(trees::EDGE_OUT, Direction::Out, id, kinds, limit, out)?;
-        }
-        if direction != Direction::Out {
-            self.one_direction(trees::EDGE_IN, Direction::In, id, kinds, limit, out)?;
+        while scan.advance()? {
+            visit(scan.key(), scan.bytes())?;
         }
         Ok(())
-    }
-
-    /// Adds the neighbors in one direction to `out`, until `out` has `limit` elements.
-    fn one_direction(
-        &self,
-        tree: TreeId,
-        direction: Direction,
-        id: BlockId,
-        kinds: &KindFilter,
-        limit: usize,
-        out: &mut Vec<NeighborRef>,
-    ) -> Result<()> {
-        let mut push = |key: &[u8]| {
-            if out.len() >= limit {
-                return Ok(false);
-            }
-            let (_, kind, far) = split(key)?;
-            if kinds.passes(kind) {
-                out.push(NeighborRef {
-                    id: far,
-                    kind,
-                    direction,
-                });
-            }
-            Ok(true)
-        };
-        match kinds {
-            KindFilter::All => self.scan_while(tree, &graph::edge_prefix(id), |key, _| push(key)),
-            KindFilter::Only(kinds) => {
-                // One range per kind: edges of other kinds are not read.
-                for kind in kinds {
-                    let prefix = graph::edge_kind_prefix(id, *kind);
-                    self.scan_while(tree, &prefix, |key, _| push(key))?;
-                }
-                Ok(())
-            }
-        }
     }
 }
 
@@ -552,7 +502,9 @@ impl GraphSource for Graph {
         kinds: &KindFilter,
         out: &mut Vec<NeighborRef>,
     ) -> Result<()> {
-        self.neighbors_within(id, direction, kinds, usize::MAX, out)
+        Sources::of(self)?
+            .reader(self)
+            .neighbors(id, direction, kinds, out)
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
@@ -599,7 +551,7 @@ impl GraphSource for Graph {
     }
 
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {
-        self.scan(trees::EDGE_OUT, &[], |key, _| {
+        self.scan(trees::EDGE_OUT, |key, _| {
             let (source, kind, target) = split(key)?;
             visit(source, kind, target);
             Ok(())

@@ -2,7 +2,8 @@
 //!
 //! A search describes what is wanted; nothing is read before it runs.
 
-use super::Graph;
+use super::reader::Sources;
+use super::{Graph, unregistered};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::path::weighted::{Weight, is_weight, lightest_path};
 use bowline_core::graph::traverse::{self, TraverseSpec};
@@ -96,8 +97,10 @@ impl Traverse {
     pub fn run(mut self) -> Result<Traversal> {
         let graph = &self.graph;
         self.spec.kinds = graph.filter(&self.kinds)?;
-        let found = traverse::traverse(graph, &self.starts, &self.spec)?;
-        found.try_map_kinds(|kind| graph.kind_name(kind))
+        let sources = Sources::of(graph)?;
+        let found = traverse::traverse(&sources.reader(graph), &self.starts, &self.spec)?;
+        let mut names = graph.core().kinds.names();
+        found.try_map_kinds(|kind| names.get(kind).ok_or_else(|| unregistered(kind)))
     }
 }
 
@@ -197,9 +200,11 @@ impl ShortestPath {
                 why: "a weight is a finite number not below 0",
             });
         }
+        let sources = Sources::of(graph)?;
+        let reader = sources.reader(graph);
         let found = match &self.weight {
             None => path::unweighted::shortest_path(
-                graph,
+                &reader,
                 from,
                 to,
                 direction,
@@ -215,7 +220,7 @@ impl ShortestPath {
             Some(attribute) => {
                 let default = self.default_weight;
                 let weight = Weight { attribute, default };
-                lightest_path(graph, from, to, direction, &filter, weight)?
+                lightest_path(&reader, from, to, direction, &filter, weight)?
             }
         };
         let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));
