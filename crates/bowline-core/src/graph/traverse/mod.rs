@@ -34,6 +34,8 @@
 //! the last block just fitted. To tell, the walk goes on after the last block that fits, until it
 //! finds one more or none.
 
+use std::collections::hash_map::Entry;
+
 use super::id_map::IdMap;
 use super::id_map::IdSet;
 use super::kind_id::KindId;
@@ -300,8 +302,9 @@ impl<'a, G: GraphSource> DepthFirst<'a, G> {
             kind: parent.map(|(_, neighbor)| neighbor.kind),
             attachment: self.attachments,
         };
-        let at = match self.index.get(&id) {
-            Some(&at) => {
+        let at = match self.index.entry(id) {
+            Entry::Occupied(held) => {
+                let at = *held.get();
                 if !self.cut || self.nodes[at].depth <= depth {
                     return Ok(None);
                 }
@@ -309,12 +312,12 @@ impl<'a, G: GraphSource> DepthFirst<'a, G> {
                 self.nodes[at] = node;
                 at
             }
-            None => {
+            Entry::Vacant(place) => {
                 let found_from = parent.map(|(parent, edge)| (self.nodes[parent].id, edge));
                 if let Some(stop) = self.budget.admit(id, found_from)? {
                     return Ok(Some(stop));
                 }
-                self.index.insert(id, self.nodes.len());
+                place.insert(self.nodes.len());
                 self.nodes.push(node);
                 self.nodes.len() - 1
             }
