@@ -267,12 +267,19 @@ impl Graph {
         let mut names = self.core().kinds.names();
         // Not collected: into a result, that would not reserve the memory at once.
         let mut named = Vec::with_capacity(found.len());
-        for found in &found {
-            let kind = names.get(found.kind);
+        for &NeighborRef {
+            id,
+            kind,
+            direction,
+        } in &found
+        {
+            let Some(kind) = names.get(kind) else {
+                return Err(unregistered(kind));
+            };
             named.push(Neighbor {
-                id: found.id,
-                kind: kind.ok_or_else(|| unregistered(found.kind))?,
-                direction: found.direction,
+                id,
+                kind,
+                direction,
             });
         }
         Ok(named)
