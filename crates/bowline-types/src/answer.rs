@@ -186,16 +186,18 @@ impl<K> Traversal<K> {
         self,
         mut resolve: impl FnMut(K) -> Result<L, E>,
     ) -> Result<Traversal<L>, E> {
-        let visits = self.visits.into_iter().map(|visit| {
-            Ok(Visit {
+        // Not collected: into a result, that would not reserve the memory at once.
+        let mut visits = Vec::with_capacity(self.visits.len());
+        for visit in self.visits {
+            visits.push(Visit {
                 id: visit.id,
                 depth: visit.depth,
                 parent: visit.parent,
                 kind: visit.kind.map(&mut resolve).transpose()?,
-            })
-        });
+            });
+        }
         Ok(Traversal {
-            visits: visits.collect::<Result<_, E>>()?,
+            visits,
             stop: self.stop,
             edges_touched: self.edges_touched,
         })

@@ -134,8 +134,8 @@ pub trait Marks<N> {
 /// A number for each of some nodes.
 pub trait Places<N> {
     fn get(&self, node: N) -> Option<u32>;
-    /// Gives a node a number that is none yet; `false` when it has one.
-    fn insert(&mut self, node: N, place: u32) -> bool;
+    /// Gives a node a number, unless it has one: that is returned.
+    fn insert(&mut self, node: N, place: u32) -> Option<u32>;
 }
 
 /// A graph that is read by ids.
@@ -216,12 +216,12 @@ impl Places<BlockId> for IdPlaces {
         self.0.get(&node).copied()
     }
 
-    fn insert(&mut self, node: BlockId, place: u32) -> bool {
+    fn insert(&mut self, node: BlockId, place: u32) -> Option<u32> {
         match self.0.entry(node) {
-            Entry::Occupied(_) => false,
+            Entry::Occupied(held) => Some(*held.get()),
             Entry::Vacant(free) => {
                 free.insert(place);
-                true
+                None
             }
         }
     }
@@ -387,14 +387,14 @@ impl Places<u32> for OrdinalPlaces {
     }
 
     #[inline]
-    fn insert(&mut self, node: u32, place: u32) -> bool {
+    fn insert(&mut self, node: u32, place: u32) -> Option<u32> {
         let slot = &mut self.places[node as usize];
         if *slot != FREE {
-            return false;
+            return Some(*slot);
         }
         *slot = place;
         self.given.push(node);
-        true
+        None
     }
 }
 
@@ -421,7 +421,8 @@ mod tests {
                 assert!(!marks.contains(node) && marks.insert(node));
                 assert!(marks.contains(node) && !marks.insert(node));
                 assert_eq!(places.get(node), None);
-                assert!(places.insert(node, node * 2) && !places.insert(node, 1));
+                assert_eq!(places.insert(node, node * 2), None);
+                assert_eq!(places.insert(node, 1), Some(node * 2));
                 assert_eq!(places.get(node), Some(node * 2));
                 assert!(other.insert(node));
             }

@@ -101,7 +101,7 @@ pub use replicated::{
     RestoreOptions, frozen_contents,
 };
 pub use stats::{EngineStats, LevelStats};
-pub use view::{Found, Scan, ScanDirection, SuperVersion, VersionVisit, Want};
+pub use view::{Found, PrefixReader, Scan, ScanDirection, SuperVersion, VersionVisit, Want};
 
 use self::compact::Compactor;
 use self::core::Core;

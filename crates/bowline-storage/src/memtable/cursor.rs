@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 
+use super::groups::GROUP_BYTES;
 use super::record::{Node, NodeAt, Record, RecordAt};
 use super::{Memtable, Tree};
 use crate::{EntryKind, Revision, TreeId};
@@ -187,6 +188,83 @@ impl MemtableVersionCursor {
     }
 }
 
+/// The versions visible at one revision of the keys that begin with a prefix, in order, tombstones
+/// included. It borrows its memtable, and always stands on a version.
+#[derive(Clone, Copy)]
+pub struct PrefixCursor<'a> {
+    node: Node<'a>,
+    record: Record<'a>,
+}
+
+impl std::fmt::Debug for PrefixCursor<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PrefixCursor").field(&self.key()).finish()
+    }
+}
+
+impl<'a> PrefixCursor<'a> {
+    /// The first visible version from `node` on, whose newest version is `newest`, and whose key begins
+    /// with `prefix`.
+    #[inline]
+    fn from(
+        mut node: Node<'a>,
+        mut newest: Record<'a>,
+        prefix: &[u8],
+        at: Revision,
+    ) -> Option<PrefixCursor<'a>> {
+        loop {
+            if let Some(record) = newest.visible_at(at) {
+                return Some(PrefixCursor { node, record });
+            }
+            (node, newest) = next_with_prefix(node, prefix)?;
+        }
+    }
+
+    /// The version of the next key with the prefix, the one that the cursor came from, at the same
+    /// revision.
+    #[must_use]
+    #[inline]
+    pub fn next(self, prefix: &[u8], at: Revision) -> Option<PrefixCursor<'a>> {
+        let (node, newest) = next_with_prefix(self.node, prefix)?;
+        PrefixCursor::from(node, newest, prefix, at)
+    }
+
+    /// The key.
+    #[must_use]
+    #[inline]
+    pub fn key(&self) -> &'a [u8] {
+        self.record.key()
+    }
+
+    /// Whether the version sets the key or deletes it.
+    #[must_use]
+    #[inline]
+    pub fn kind(&self) -> EntryKind {
+        self.record.kind()
+    }
+}
+
+/// The next node if its key begins with `prefix`, and its newest version. The key is taken from there,
+/// since that is what is read next.
+#[inline]
+fn next_with_prefix<'a>(node: Node<'a>, prefix: &[u8]) -> Option<(Node<'a>, Record<'a>)> {
+    let next = node.next(0)?;
+    let newest = next.newest();
+    starts_with(newest.key(), prefix).then_some((next, newest))
+}
+
+/// `key.starts_with(prefix)`, without a call for the length of a group.
+#[inline]
+fn starts_with(key: &[u8], prefix: &[u8]) -> bool {
+    match prefix.split_first_chunk::<GROUP_BYTES>() {
+        Some((group, rest)) => {
+            key.first_chunk() == Some(group)
+                && (rest.is_empty() || key[GROUP_BYTES..].starts_with(rest))
+        }
+        None => key.starts_with(prefix),
+    }
+}
+
 macro_rules! show_the_entry {
     ($cursor:ty) => {
         impl $cursor {
@@ -244,6 +322,27 @@ show_the_entry!(MemtableReadCursor);
 show_the_entry!(MemtableVersionCursor);
 
 impl Memtable {
+    /// A cursor on the first version visible at revision `at` of the keys of `tree` that begin with
+    /// `prefix`, if there is one.
+    ///
+    /// # Panics
+    /// When `tree` is not one of this memtable's.
+    #[must_use]
+    #[inline]
+    pub fn first_with_prefix(
+        &self,
+        tree: TreeId,
+        prefix: &[u8],
+        at: Revision,
+    ) -> Option<PrefixCursor<'_>> {
+        let (list, entries) = (&self.tree(tree).list, self.tree_entries(tree));
+        if entries == 0 {
+            return None;
+        }
+        let first = list.first_with_prefix(&self.arena, prefix, entries)?;
+        PrefixCursor::from(first, first.newest(), prefix, at)
+    }
+
     /// A cursor over the versions of `tree` visible at revision `at`. Not valid until it seeks.
     #[must_use]
     pub fn read_cursor(self: &Arc<Self>, tree: TreeId, at: Revision) -> MemtableReadCursor {

@@ -20,6 +20,8 @@
 //! * `hash`: key to newest record, for point reads: one slot, one record, no more.
 //! * `skiplist`: keys in order, one node per key, for scans. New keys are sorted in when a scan needs
 //!   them.
+//! * `groups`: where the keys with the same first bytes begin in the order, for readers that ask for one
+//!   prefix after the other.
 //! * [`MemtableBuilder`]: fills a memtable that has no readers yet, and sorts its keys at the end; for
 //!   recovery.
 //! * [`DeferredReclaim`]: the memory of dropped memtables, which a background thread frees.
@@ -49,7 +51,10 @@ mod arena;
 mod builder;
 mod cursor;
 mod deferred_reclaim;
+mod groups;
 mod hash;
+#[cfg(test)]
+mod prefix_tests;
 mod record;
 mod skiplist;
 mod sort;
@@ -62,7 +67,7 @@ use std::sync::Arc;
 
 pub use arena::held_bytes;
 pub use builder::{BuilderWriter, MemtableBuilder};
-pub use cursor::{MemtableReadCursor, MemtableVersionCursor};
+pub use cursor::{MemtableReadCursor, MemtableVersionCursor, PrefixCursor};
 pub use deferred_reclaim::DeferredReclaim;
 pub use writer::MemtableWriter;
 
@@ -105,6 +110,8 @@ impl<'a> From<Record<'a>> for Entry<'a> {
 struct Counts {
     entries: AtomicU64,
     used_bytes: AtomicU64,
+    /// The bytes of the tables of groups, which readers make.
+    groups_bytes: Arc<AtomicU64>,
     /// 0 while empty.
     min_revision: AtomicU64,
     max_revision: AtomicU64,
@@ -186,10 +193,12 @@ impl Memtable {
             .next_multiple_of(UNIT);
         let arena = Arena::new(capacity_bytes + fixed_bytes);
         let mut space = Space::of(&arena);
+        let counts = Counts::default();
         let trees: Box<[Tree]> = (0..trees)
             .map(|_| Tree {
                 index: HashIndex::new(),
-                list: SkipList::new(&arena, &mut space).expect("the arena has room for the heads"),
+                list: SkipList::new(&arena, &mut space, counts.groups_bytes.clone())
+                    .expect("the arena has room for the heads"),
                 counts: TreeCounts::default(),
             })
             .collect();
@@ -199,7 +208,7 @@ impl Memtable {
             capacity_bytes,
             arena,
             trees,
-            counts: Counts::default(),
+            counts,
             writer,
             deferred_reclaim: None,
         }
@@ -321,7 +330,8 @@ impl Memtable {
     /// Bytes taken by entries and indexes, hash arrays included.
     #[must_use]
     pub(crate) fn used_bytes(&self) -> usize {
-        self.counts.used_bytes.load(Acquire) as usize
+        let groups_bytes = self.counts.groups_bytes.load(Acquire);
+        (self.counts.used_bytes.load(Acquire) + groups_bytes) as usize
     }
 
     /// Bytes that entries may take. An empty memtable has room for exactly this.

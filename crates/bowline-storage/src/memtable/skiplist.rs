@@ -26,6 +26,8 @@
 //! The linking thread keeps the last position (a [`Splice`]) and starts the next search there, only as
 //! high as needed: sorted keys cost a few comparisons each.
 //!
+//! A search for the keys with a prefix asks a hash table of first nodes, once there is one: see `groups`.
+//!
 //! # Invariants
 //!
 //! * A node is in the chain, or in the list, or is being moved by the holder of the splice. While nodes
@@ -35,17 +37,24 @@
 //!   that, and cleared after the last of them was linked.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use super::arena::{Arena, Space};
+use super::groups::{GROUP_BYTES, Groups};
 use super::record::{MAX_HEIGHT, Node, NodeAt, prefix_of};
 use super::sort::{Sorted, sort};
 use crate::sync::Mutex;
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use crate::sync::atomic::{AtomicBool, AtomicU32};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// How many nodes from the first of a group on are looked at before a search for a longer prefix.
+const STEPS_BEFORE_SEARCH: usize = 8;
 
 /// The keys of one tree, in order.
 pub(super) struct SkipList {
     head: NodeAt,
+    /// Boxed: a tree takes as few cache lines as without them.
+    groups: Box<Groups>,
     unordered: Unordered,
     splice: Mutex<Splice>,
 }
@@ -82,11 +91,17 @@ impl Sorted for Taken {
 }
 
 impl SkipList {
-    /// An empty list. `None` when the arena has no space for its head.
-    pub(super) fn new(arena: &Arena, space: &mut Space) -> Option<SkipList> {
+    /// An empty list. `None` when the arena has no space for its head. The bytes that it takes outside of
+    /// the arena are added to `held_bytes`.
+    pub(super) fn new(
+        arena: &Arena,
+        space: &mut Space,
+        held_bytes: Arc<AtomicU64>,
+    ) -> Option<SkipList> {
         let head = Node::write_head(arena, space)?.at();
         Some(SkipList {
             head,
+            groups: Box::new(Groups::new(held_bytes)),
             unordered: Unordered {
                 latest: AtomicU32::new(0),
                 is_taken: AtomicBool::new(false),
@@ -122,7 +137,10 @@ impl SkipList {
 
     #[cold]
     fn link_unordered(&self, arena: &Arena) {
-        let mut splice = self.splice.lock();
+        self.link_unordered_by(&mut self.splice.lock(), arena);
+    }
+
+    fn link_unordered_by(&self, splice: &mut Splice, arena: &Arena) {
         let Unordered { latest, is_taken } = &self.unordered;
         is_taken.store(true, Relaxed);
         let mut next = NodeAt::from_bits(latest.swap(0, AcqRel));
@@ -135,9 +153,18 @@ impl SkipList {
         for it in taken {
             let node = Node::new(arena, it.node);
             splice.seek(self, arena, node.key());
+            let before = self.unless_head(Node::new(arena, splice.0[0]));
             splice.link(arena, node);
+            self.groups.linked(arena, before, node);
         }
         is_taken.store(false, Release);
+    }
+
+    #[cold]
+    fn make_groups(&self, arena: &Arena) {
+        let mut splice = self.splice.lock();
+        self.link_unordered_by(&mut splice, arena);
+        self.groups.make(arena, self.head(arena).next(0));
     }
 
     #[inline]
@@ -171,6 +198,42 @@ impl SkipList {
     /// The smallest key at or above `key`.
     pub(super) fn seek<'a>(&self, arena: &'a Arena, key: &[u8]) -> Option<Node<'a>> {
         self.around(arena, key).1
+    }
+
+    /// The smallest key that begins with `prefix`. `entries` is how many entries the tree has.
+    #[inline]
+    pub(super) fn first_with_prefix<'a>(
+        &self,
+        arena: &'a Arena,
+        prefix: &[u8],
+        entries: u64,
+    ) -> Option<Node<'a>> {
+        self.order(arena);
+        let Some(group) = prefix.first_chunk() else {
+            return self.search_prefix(arena, prefix);
+        };
+        if !self.groups.is_made() {
+            if !self.groups.is_worth_making(entries) {
+                return self.search_prefix(arena, prefix);
+            }
+            self.make_groups(arena);
+        }
+        let mut node = self.groups.first(arena, group)?;
+        if prefix.len() == GROUP_BYTES {
+            return Some(node);
+        }
+        for _ in 0..STEPS_BEFORE_SEARCH {
+            if node.key() >= prefix {
+                return Some(node).filter(|node| node.key().starts_with(prefix));
+            }
+            node = node.next(0)?;
+        }
+        self.search_prefix(arena, prefix)
+    }
+
+    fn search_prefix<'a>(&self, arena: &'a Arena, prefix: &[u8]) -> Option<Node<'a>> {
+        let found = self.around(arena, prefix).1;
+        found.filter(|node| node.key().starts_with(prefix))
     }
 
     /// The largest key below `key`.
@@ -296,7 +359,7 @@ mod tests {
         fn new() -> Fixture {
             let arena = Arena::new(1 << 18);
             let mut space = Space::of(&arena);
-            let list = SkipList::new(&arena, &mut space).expect("room");
+            let list = SkipList::new(&arena, &mut space, Arc::default()).expect("room");
             Fixture {
                 arena,
                 space,

@@ -11,8 +11,10 @@
 //!  2        3     "xy"                       = "abb" + "xy"
 //! ```
 
+use std::cmp::Ordering;
+
 use super::frame::Reason;
-use super::page::{Page, PageEntry};
+use super::page::{Page, PageEntry, common_prefix};
 use crate::types::Revision;
 
 /// A position in one page.
@@ -100,19 +102,37 @@ impl PageCursor {
     }
 
     /// Goes to the first entry that is not before (`key`, `at`); `false` when all are.
+    ///
+    /// Few keys are compared: `matched` is how many bytes the entry just passed has in common with
+    /// `key`, and mostly decides. See [`Page::scan`].
     pub(super) fn seek(&mut self, key: &[u8], at: Revision) -> Result<bool, Reason> {
         self.seek_interval(self.page.interval_of(key, at, 0)?)?;
+        let mut matched = 0;
         loop {
-            let before = match self.key.as_slice().cmp(key) {
-                std::cmp::Ordering::Less => true,
-                std::cmp::Ordering::Equal => self.entry.revision > at,
-                std::cmp::Ordering::Greater => false,
+            let shared = self.entry.shared;
+            let ordering = match shared.cmp(&matched) {
+                Ordering::Greater => Ordering::Less,
+                Ordering::Less => Ordering::Greater,
+                Ordering::Equal => {
+                    matched += common_prefix(&self.key[shared..], &key[shared..]);
+                    self.key[matched..].cmp(&key[matched..])
+                }
+            };
+            let before = match ordering {
+                Ordering::Less => true,
+                Ordering::Equal => self.entry.revision > at,
+                Ordering::Greater => false,
             };
             if !before {
                 return Ok(true);
             }
+            let interval = self.interval;
             if !self.next()? {
                 return Ok(false);
+            }
+            if self.interval != interval {
+                // The key at a restart is whole.
+                matched = 0;
             }
         }
     }

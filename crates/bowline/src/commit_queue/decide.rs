@@ -19,7 +19,7 @@ use bowline_core::watch::Change;
 use bowline_core::write::lookup::{Lookup, Newest};
 use bowline_core::write::mutation::Action;
 use bowline_core::write::previous::Previous;
-use bowline_core::write::validate::{self, Violation};
+use bowline_core::write::validate::{self, Guard, Violation};
 use bowline_core::write::writer::{Collect, Writer};
 
 /// The outcomes of a group's requests, in order.
@@ -99,12 +99,16 @@ pub(super) fn decide_all(
 /// Validates a request against the newest state.
 fn decide(engine: &Engine, group: &CommitGroup<'_>, request: &Request) -> Result<()> {
     let snapshot = request.snapshot;
-    for (tree, key) in &request.keys {
-        validate::check_unchanged(engine, *tree, key, snapshot)?.map_err(refusal)?;
-    }
-    for (tree, lower, upper) in &request.ranges {
-        let bounds = (slice(lower), slice(upper));
-        validate::check_range_unchanged(engine, *tree, bounds, snapshot)?.map_err(refusal)?;
+    // Every commit of a key, a block or an edge takes a revision: without a new one nothing has changed.
+    let is_current = group.last_revision() == snapshot.get();
+    if !is_current {
+        for (tree, key) in &request.keys {
+            validate::check_unchanged(engine, *tree, key, snapshot)?.map_err(refusal)?;
+        }
+        for (tree, lower, upper) in &request.ranges {
+            let bounds = (slice(lower), slice(upper));
+            validate::check_range_unchanged(engine, *tree, bounds, snapshot)?.map_err(refusal)?;
+        }
     }
     let newest = Newest(engine);
     if let Some(KindId(next)) = request.next_kind
@@ -117,7 +121,11 @@ fn decide(engine: &Engine, group: &CommitGroup<'_>, request: &Request) -> Result
         });
     }
     for guard in &request.guards {
-        guard.check(&newest)?.map_err(refusal)?;
+        // A transaction has found the block in its snapshot before it required it.
+        let is_known = is_current && matches!(guard, Guard::Block { .. });
+        if !is_known {
+            guard.check(&newest)?.map_err(refusal)?;
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! neighbors of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
 //! read through [`GraphSource`] and do not depend on trees.
 
+mod reader;
 mod search;
 mod traversed;
 
@@ -26,7 +27,9 @@ use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_types::{GraphStats, Neighbor, Path};
+use smallvec::SmallVec;
 
+use reader::Sources;
 pub use search::{ShortestPath, Traverse};
 pub use traversed::{Traversed, VisitRef};
 
@@ -40,6 +43,9 @@ pub struct NeighborRef<'a> {
     /// `Out` when the edge goes to the neighbor, `In` when it comes from it.
     pub direction: Direction,
 }
+
+/// So many neighbors of a block are gathered without an allocation.
+const FEW: usize = 16;
 
 /// The graph at the revision of a snapshot. Made by [`Snapshot::graph`].
 ///
@@ -163,7 +169,8 @@ impl Graph {
         {
             return unweighted::walk(&view, ends[0], ends[1], direction, kinds, max_depth);
         }
-        unweighted::shortest_path(self, from, to, direction, kinds, max_depth)
+        let sources = Sources::of(self)?;
+        unweighted::shortest_path(&sources.reader(self), from, to, direction, kinds, max_depth)
     }
 
     fn core(&self) -> &Core {
@@ -334,24 +341,32 @@ impl Graph {
         limit: usize,
     ) -> Result<Vec<Neighbor>> {
         let filter = self.filter(kinds)?;
-        let mut found = Vec::new();
-        self.neighbors_within(id, direction, &filter, limit, &mut found)?;
+        let mut found = SmallVec::<[graph::NeighborRef; FEW]>::new();
+        if limit > 0 {
+            let sources = Sources::of(self)?;
+            sources
+                .reader(self)
+                .visit_neighbors(id, direction, &filter, |neighbor| {
+                    found.push(neighbor);
+                    found.len() < limit
+                })?;
+        }
         if found.is_empty() {
             // A block with an edge exists.
             self.require_blocks(&[id])?;
         }
         let names = self.core().kinds.names();
-        let named = |found: graph::NeighborRef| {
-            let kind = names
-                .name(found.kind)
-                .ok_or_else(|| unregistered(found.kind))?;
-            Ok(Neighbor {
+        // Not collected: into a result, that would not reserve the memory at once.
+        let mut named = Vec::with_capacity(found.len());
+        for found in &found {
+            let kind = names.name(found.kind);
+            named.push(Neighbor {
                 id: found.id,
-                kind: kind.clone(),
+                kind: kind.ok_or_else(|| unregistered(found.kind))?.clone(),
                 direction: found.direction,
-            })
-        };
-        found.into_iter().map(named).collect()
+            });
+        }
+        Ok(named)
     }
 
     /// Calls `visit` with each neighbor of [`Graph::neighbors`], in the same order, borrowed: nothing is copied or
@@ -410,10 +425,15 @@ impl Graph {
                 }
             },
             None => {
-                let mut found = Vec::new();
-                self.neighbors_within(id, direction, &filter, usize::MAX, &mut found)?;
-                let mut found = found.iter();
-                found.try_for_each(|near| lend(near.id, near.kind, near.direction))
+                let sources = Sources::of(self)?;
+                let mut ended = ControlFlow::Continue(());
+                sources
+                    .reader(self)
+                    .visit_neighbors(id, direction, &filter, |near| {
+                        ended = lend(near.id, near.kind, near.direction);
+                        ended.is_continue()
+                    })?;
+                ended
             }
         };
         if let ControlFlow::Break(kind) = ended {
@@ -448,7 +468,8 @@ impl Graph {
         {
             return reach::reaches(&view, ends[0], ends[1], direction, &kinds);
         }
-        reach::reachable(self, from, to, direction, &kinds)
+        let sources = Sources::of(self)?;
+        reach::reachable(&sources.reader(self), from, to, direction, &kinds)
     }
 
     /// Describes the search for a shortest path from `from` to `to`; [`ShortestPath::find`] runs it.
@@ -521,7 +542,7 @@ impl Graph {
     /// # Errors
     /// The first error of `visit`; `InvalidRecord`, `Storage`.
     pub fn for_each_block(&self, mut visit: impl FnMut(Block) -> Result<()>) -> Result<()> {
-        self.scan(trees::BLOCK, &[], |key, bytes| {
+        self.scan(trees::BLOCK, |key, bytes| {
             let id = key.try_into().map(BlockId::from_bytes);
             let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
             visit(block_of(&self.core().kinds, id, bytes)?)
@@ -533,7 +554,7 @@ impl Graph {
     /// # Errors
     /// The first error of `visit`; `InvalidRecord`, `Storage`.
     pub fn for_each_edge(&self, mut visit: impl FnMut(Edge) -> Result<()>) -> Result<()> {
-        self.scan(trees::EDGE_OUT, &[], |key, bytes| {
+        self.scan(trees::EDGE_OUT, |key, bytes| {
             let (source, kind, target) = split(key)?;
             visit(edge_of(source, &self.kind_name(kind)?, target, key, bytes)?)
         })
@@ -549,7 +570,7 @@ impl Graph {
         mut visit: impl FnMut(Edge) -> Result<()>,
     ) -> Result<()> {
         let filter = self.filter(kinds)?;
-        self.scan(trees::EDGE_OUT, &[], |key, bytes| {
+        self.scan(trees::EDGE_OUT, |key, bytes| {
             let (source, kind, target) = split(key)?;
             if !filter.passes(kind) {
                 return Ok(());
@@ -558,104 +579,16 @@ impl Graph {
         })
     }
 
-    fn scan(
-        &self,
-        tree: TreeId,
-        prefix: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
-        self.scan_while(tree, prefix, |key, bytes| visit(key, bytes).map(|()| true))
-    }
-
-    /// Visits the records with a prefix while `visit` returns `true`.
-    fn scan_while(
-        &self,
-        tree: TreeId,
-        prefix: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
-    ) -> Result<()> {
+    /// Visits the records of a tree.
+    fn scan(&self, tree: TreeId, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
         let engine = &self.core().engine;
-        let upper = trees::prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
-        let lower = Bound::Included(prefix.to_vec());
+        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         let at = self.snapshot.revision();
         let mut scan = engine.scan(tree, lower, upper, at.get(), ScanDirection::Forward);
-        while scan.advance()? && visit(scan.key(), scan.bytes())? {}
-        Ok(())
-    }
-
-    fn neighbors_within(
-        &self,
-        id: BlockId,
-        direction: Direction,
-        kinds: &KindFilter,
-        limit: usize,
-        out: &mut Vec<graph::NeighborRef>,
-    ) -> Result<()> {
-        if let Some(view) = self.view() {
-            // A block that the view does not know has no edge.
-            if let Some(near) = view.ordinal(id) {
-                let at = self.snapshot.revision().get();
-                let _ = view.visit(near, direction, at, kinds, |far, kind, direction| {
-                    if out.len() >= limit {
-                        return ControlFlow::Break(());
-                    }
-                    out.push(graph::NeighborRef {
-                        id: view.id(far),
-                        kind,
-                        direction,
-                    });
-                    ControlFlow::Continue(())
-                });
-            }
-            return Ok(());
-        }
-        if self.core().graph_view.note_tree_rows(1) {
-            self.snapshot.handle().want_view();
-        }
-        if direction != Direction::In {
-            self.one_direction(trees::EDGE_OUT, Direction::Out, id, kinds, limit, out)?;
-        }
-        if direction != Direction::Out {
-            self.one_direction(trees::EDGE_IN, Direction::In, id, kinds, limit, out)?;
+        while scan.advance()? {
+            visit(scan.key(), scan.bytes())?;
         }
         Ok(())
-    }
-
-    /// Adds the neighbors in one direction to `out`, until `out` has `limit` elements.
-    fn one_direction(
-        &self,
-        tree: TreeId,
-        direction: Direction,
-        id: BlockId,
-        kinds: &KindFilter,
-        limit: usize,
-        out: &mut Vec<graph::NeighborRef>,
-    ) -> Result<()> {
-        let mut push = |key: &[u8]| {
-            if out.len() >= limit {
-                return Ok(false);
-            }
-            let (_, kind, far) = split(key)?;
-            if kinds.passes(kind) {
-                out.push(graph::NeighborRef {
-                    id: far,
-                    kind,
-                    direction,
-                });
-            }
-            Ok(true)
-        };
-        match kinds {
-            KindFilter::All => self.scan_while(tree, &graph::edge_prefix(id), |key, _| push(key)),
-            KindFilter::Only(kinds) => {
-                // One range per kind: edges of other kinds are not read.
-                for kind in kinds {
-                    let prefix = graph::edge_kind_prefix(id, *kind);
-                    self.scan_while(tree, &prefix, |key, _| push(key))?;
-                }
-                Ok(())
-            }
-        }
     }
 }
 
@@ -753,7 +686,9 @@ impl GraphSource for Graph {
         kinds: &KindFilter,
         out: &mut Vec<graph::NeighborRef>,
     ) -> Result<()> {
-        self.neighbors_within(id, direction, kinds, usize::MAX, out)
+        Sources::of(self)?
+            .reader(self)
+            .neighbors(id, direction, kinds, out)
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
@@ -800,7 +735,7 @@ impl GraphSource for Graph {
     }
 
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {
-        self.scan(trees::EDGE_OUT, &[], |key, _| {
+        self.scan(trees::EDGE_OUT, |key, _| {
             let (source, kind, target) = split(key)?;
             visit(source, kind, target);
             Ok(())

@@ -2,6 +2,7 @@
 //!
 //! A search describes what is wanted; nothing is read before it runs.
 
+use super::reader::Sources;
 use super::{Graph, Traversed};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::path::weighted::{Weight, is_weight, lightest_path};
@@ -120,7 +121,9 @@ impl Traverse {
             return Traversed::of_view(visits, state.clone(), names);
         }
         graph.require_blocks(&self.starts)?;
-        let visits = traverse::walk(&ByIds::new(graph), &self.starts, &self.spec)?;
+        let sources = Sources::of(graph)?;
+        let reader = sources.reader(graph);
+        let visits = traverse::walk(&ByIds::new(&reader), &self.starts, &self.spec)?;
         Traversed::of_ids(visits, names)
     }
 }
@@ -242,7 +245,8 @@ impl ShortestPath {
             Some(attribute) => {
                 let default = self.default_weight;
                 let weight = Weight { attribute, default };
-                lightest_path(graph, from, to, direction, &filter, weight)?
+                let sources = Sources::of(graph)?;
+                lightest_path(&sources.reader(graph), from, to, direction, &filter, weight)?
             }
         };
         let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));

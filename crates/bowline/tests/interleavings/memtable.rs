@@ -76,3 +76,51 @@ fn readers_find_whatever_is_visible() {
         }
     });
 }
+
+/// Keys of two groups: each begins with one of these sixteen bytes.
+const GROUPS: [&str; 2] = ["the-first-group-", "the-other-group-"];
+const IN_GROUPS: [(usize, &str); 4] = [(0, "m"), (0, "c"), (1, "m"), (0, "x")];
+
+/// The visible keys of a prefix are found while the table of groups is made, grows, and gets another
+/// first key of a group.
+#[test]
+fn readers_find_the_visible_keys_of_a_prefix() {
+    explore("readers_find_the_visible_keys_of_a_prefix", 60_000, || {
+        let memtable = Arc::new(Memtable::new(1, 1, 4 << 10));
+        let visible = Arc::new(AtomicU64::new(0));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let (memtable, visible) = (memtable.clone(), visible.clone());
+                thread::spawn(move || {
+                    let at = visible.load(Ordering::Acquire);
+                    for (group, prefix) in GROUPS.iter().enumerate() {
+                        let mut cursor = memtable.first_with_prefix(TREE, prefix.as_bytes(), at);
+                        let mut keys = Vec::new();
+                        while let Some(here) = cursor {
+                            keys.push(String::from_utf8_lossy(here.key()).into_owned());
+                            cursor = here.next(prefix.as_bytes(), at);
+                        }
+                        let visible = IN_GROUPS.iter().take(at as usize);
+                        let expected = visible.filter(|write| write.0 == group);
+                        let mut expected: Vec<_> = expected
+                            .map(|write| format!("{prefix}{}", write.1))
+                            .collect();
+                        expected.sort_unstable();
+                        assert_eq!(keys, expected, "at {at}");
+                    }
+                })
+            })
+            .collect();
+        for (revision, (group, name)) in (1..).zip(IN_GROUPS) {
+            let key = format!("{}{name}", GROUPS[group]);
+            let mut writer = memtable.writer();
+            let inserted = writer.insert(TREE, key.as_bytes(), revision, EntryKind::Put, b"");
+            inserted.expect("room");
+            drop(writer);
+            visible.store(revision, Ordering::Release);
+        }
+        for reader in readers {
+            reader.join().expect("no panic");
+        }
+    });
+}

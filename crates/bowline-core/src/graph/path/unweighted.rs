@@ -123,7 +123,7 @@ impl<W: Walk> Search<'_, W> {
             let (graph, buffer) = (self.graph, &mut self.buffer);
             let row = graph.row(node, self.direction, self.kinds, buffer)?;
             for (place, &node) in row.nodes.iter().enumerate() {
-                if !self.index.insert(node, self.steps.len() as u32) {
+                if self.index.insert(node, self.steps.len() as u32).is_some() {
                     continue;
                 }
                 let kind = row.kind(place);
@@ -145,7 +145,7 @@ impl<W: Walk> Search<'_, W> {
         for near in std::mem::take(&mut self.backward_frontier) {
             let (graph, buffer) = (self.graph, &mut self.buffer);
             for &node in graph.row(near, direction, self.kinds, buffer)?.nodes {
-                if !self.distance_to.insert(node, depth) {
+                if self.distance_to.insert(node, depth).is_some() {
                     continue;
                 }
                 self.backward_frontier.push(node);

@@ -238,14 +238,13 @@ fn breadth_first<W: Walk>(
     let mut found = graph.marks();
     let mut visits = Visits::new();
     for &start in starts {
-        if found.contains(start) {
+        if !found.insert(start) {
             continue;
         }
         if let Some(stop) = budget.admit(start, || None)? {
             visits.stop = stop;
             return Ok(visits);
         }
-        found.insert(start);
         visits.entries.push(Entry {
             node: start,
             depth: 0,
@@ -404,7 +403,9 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
             parent: from,
             kind,
         };
-        let at = match self.index.get(node) {
+        // A block that is not admitted ends the traversal, so its place does not matter.
+        let next = self.found.len() as u32;
+        let at = match self.index.insert(node, next) {
             Some(at) => {
                 let place = at as usize;
                 if !self.cut || self.found.entries[place].depth <= depth {
@@ -427,11 +428,9 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
                 if let Some(stop) = self.budget.admit(node, found_by)? {
                     return Ok(Some(stop));
                 }
-                let at = self.found.len() as u32;
-                self.index.insert(node, at);
                 self.found.entries.push(entry);
                 self.attachments.push(self.attached);
-                at
+                next
             }
         };
         self.attached += 1;

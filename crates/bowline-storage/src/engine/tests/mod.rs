@@ -3,6 +3,7 @@
 mod blobs;
 mod compaction;
 mod operands;
+mod prefixes;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

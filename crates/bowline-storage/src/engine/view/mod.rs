@@ -7,16 +7,19 @@
 //! | `found` | one version that a read found |
 //! | `lookup` | point reads and visits of versions in a super-version |
 //! | `scan` | range scans of a super-version |
+//! | `prefix` | reads of one prefix after the other in a super-version |
 //! | `reads` | the reads of the [`Engine`](super::Engine): a super-version and a revision each |
 
 mod found;
 mod lookup;
+mod prefix;
 mod read_view;
 mod reads;
 mod scan;
 mod super_version;
 
 pub use found::{Found, VersionVisit, Want};
+pub use prefix::PrefixReader;
 pub(super) use read_view::ReadView;
 pub use scan::{Scan, ScanDirection};
 pub use super_version::SuperVersion;

@@ -197,6 +197,16 @@ impl Engine {
         self.core.view.load_full()
     }
 
+    /// The current super-version, to read it at a pinned revision as often as wanted.
+    ///
+    /// # Errors
+    /// `Replaced` when the state was replaced by one that is newer.
+    pub fn super_version_at(&self, at: Revision) -> Result<Arc<SuperVersion>> {
+        let super_version = self.super_version();
+        self.check_replaced(at)?;
+        Ok(super_version)
+    }
+
     /// Whether a key in the range has a version, visible or not, above `since`.
     pub fn changed_since(
         &self,
