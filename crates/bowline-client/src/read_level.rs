@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
 /// use bowline_client::ReadLevel;
 ///
-/// // Not a moment old, and as fast as one member can be.
+/// // The newest state, and that of one member, which may be older and takes no round trip to others.
 /// let sure = client.get("greeting").await?;
 /// let fast = client.get("greeting").level(ReadLevel::Eventual).await?;
 /// println!("{} and {}", sure.header.revision, fast.header.revision);

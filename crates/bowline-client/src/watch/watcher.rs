@@ -27,19 +27,15 @@ pub(super) const QUEUE_BATCHES: usize = 256;
 ///
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-/// use bowline_client::{Error, KeyRange, Revision};
+/// use bowline_client::{KeyRange, Revision};
 ///
-/// // Watches on where an earlier watch has ended, such as before a restart of the program.
-/// let mut next: Revision = client.status().await?.header.revision + 1;
-/// loop {
-///     let mut watcher = client.watch(KeyRange::prefix("jobs/")).from(next).await?;
-///     match watcher.next().await {
-///         Ok(Some(batch)) => println!("{} changes", batch.events.len()),
-///         Ok(None) => break,
-///         Err(Error::Compacted { .. }) => println!("read the state, and watch from its revision"),
-///         Err(error) => return Err(error),
-///     }
-///     next = watcher.next_revision();
+/// # let stored = 1;
+/// // Goes on where an earlier run of the program has stopped.
+/// let first = Revision::new(stored);
+/// let mut watcher = client.watch(KeyRange::prefix("jobs/")).from(first).await?;
+/// while let Some(batch) = watcher.next().await? {
+///     println!("{} changes", batch.events.len());
+///     println!("store for the next run: {}", watcher.next_revision());
 /// }
 /// # Ok(())
 /// # }

@@ -16,8 +16,8 @@ use bowline_types::{Attributes, Block, BlockId, Edge};
 /// db.transact(|tx| tx.put_block(&Block::new(id, "service").content("10.0.0.7")))?;
 ///
 /// let graph = db.snapshot().graph();
-/// let port = |block: BlockRef<'_>| format!("{} {}", block.kind, block.content.len());
-/// assert_eq!(graph.visit_block(id, port)?.as_deref(), Some("service 8"));
+/// let size = |block: BlockRef<'_>| block.kind.len() + block.content.len();
+/// assert_eq!(graph.visit_block(id, size)?, Some(15));
 /// // What is to outlive the visit has to be copied.
 /// let kept: Option<Block> = graph.visit_block(id, |block| block.to_block())?;
 /// assert_eq!(kept, graph.block(id)?);
@@ -60,8 +60,8 @@ impl BlockRef<'_> {
 /// #     tx.put_edge(&Edge::new(app, "depends_on", lib).attribute("version", "1.2"))
 /// # })?;
 /// let graph = db.snapshot().graph();
-/// let is_old = |edge: EdgeRef<'_>| edge.attributes.get("version") < Some("2");
-/// assert_eq!(graph.visit_edge(app, "depends_on", lib, is_old)?, Some(true));
+/// let is_pinned = |edge: EdgeRef<'_>| edge.attributes.get("version").is_some();
+/// assert_eq!(graph.visit_edge(app, "depends_on", lib, is_pinned)?, Some(true));
 /// // What is to outlive the visit has to be copied.
 /// let kept: Option<Edge> = graph.visit_edge(app, "depends_on", lib, |edge| edge.to_edge())?;
 /// assert_eq!(kept, graph.edge(app, "depends_on", lib)?);
