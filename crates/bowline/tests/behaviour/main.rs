@@ -16,6 +16,7 @@ mod keys;
 mod leases;
 mod limits;
 mod read_only;
+mod read_only_race;
 mod regressions;
 mod support;
 mod transactions;
