@@ -381,7 +381,8 @@ impl DbBuilder {
     /// before the call; later commits are not seen. Commits that were being made may be among what is seen. What
     /// opening has to write, it keeps in memory, and so are the leases that have expired ended there only.
     ///
-    /// Where the owner removes a file that is still to be read, a read fails with `Storage`: then open it again.
+    /// The reader has every file open, so that it can read its state for as long as it lives, whatever the owner removes
+    /// meanwhile. The space of removed files is free when the last reader of them is dropped.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;

@@ -6,7 +6,11 @@
 //! tables that the manifest no longer needs. The overlay lists the names first, and recovery reads the manifest after
 //! that. So a segment that is gone by then is either covered by that manifest, or the attempt fails and is repeated; and
 //! so it is where the manifest changed during the attempt. A frame of the log that was being written looks torn, or
-//! damaged if it was finished while its neighbors were read: another attempt finds it whole.
+//! damaged if it was finished while its neighbors were read: another attempt finds it whole. A segment that the owner
+//! uses again while it is read looks like one that has not begun: only the manifest shows that its commits are elsewhere.
+//!
+//! Whatever the owner does after that does not concern the reader: the log is in memory, and each table and blob file is
+//! open, so that its contents stay when its name goes.
 //!
 //! Invariants:
 //!
@@ -54,7 +58,8 @@ pub(crate) fn open(builder: &DbBuilder, path: &Path) -> Result<DbReader> {
         let is_same = before == manifest(&*below, &layout).ok();
         let is_last = attempt == ATTEMPTS_MAX;
         match opened {
-            Ok(db) if is_same => {
+            // Two manifests that could not be read are not the same one.
+            Ok(db) if is_same && before.is_some() => {
                 // Nobody else does, without threads.
                 db.expire_leases()?;
                 return Ok(DbReader::clone(&db));

@@ -20,6 +20,7 @@ use rustyline::validate::Validator;
 use rustyline::{CompletionType, Config, Helper};
 
 use super::completion::complete;
+use super::history;
 use crate::args::{Cli, Global};
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
@@ -74,6 +75,7 @@ impl<'a> Editor<'a> {
         }));
         let history = history_path().filter(|path| {
             let ready = prepare(path).and_then(|()| {
+                history::trim(path, HISTORY_LINES_MAX)?;
                 let loaded = editor.load_history(path);
                 loaded.map_err(|error| io::Error::other(error.to_string()))
             });
@@ -98,7 +100,7 @@ impl<'a> Editor<'a> {
                     .map_err(|error| failure(&error))?;
                 if let (true, Some(path)) = (is_kept, &self.history) {
                     // At once: the next line may be the last. A full disk is no reason to end the session.
-                    let _ = self.editor.append_history(path);
+                    let _ = history::append(path, &line);
                 }
                 Ok(Line::Text(line))
             }

@@ -5,6 +5,7 @@
 //! | `language` | what a line means; a second language goes there |
 //! | `completion` | what Tab offers |
 //! | `editor` | lines from a terminal, with history |
+//! | `history` | the file of the history, which several sessions use at once |
 //!
 //! On a terminal an error ends the line and not the session. From a pipe the first line that fails ends the session with
 //! its exit code, as there is nobody who would read the error before the next line runs; with `--keep-going` all lines run,
@@ -12,6 +13,7 @@
 
 mod completion;
 mod editor;
+mod history;
 mod language;
 
 use std::io::{BufRead, Read};

@@ -163,6 +163,40 @@ fn a_person_has_a_prompt_history_and_completion_and_errors_end_no_session() {
     assert!(terminal.end().1.success());
 }
 
+/// Two people type at once, each into a session of their own with the same history.
+#[test]
+fn two_sessions_share_a_history_and_lose_no_line() {
+    const LINES: usize = 25;
+    let place = Place::new();
+    std::thread::scope(|scope| {
+        for session in ["left", "right"] {
+            let place = &place;
+            scope.spawn(move || {
+                let directory = format!("{session}/data");
+                std::fs::create_dir(place.path(session)).unwrap();
+                let words = ["--data-dir", &*directory, "shell"];
+                let mut terminal = Terminal::start(place, &words, 80);
+                prompt(&mut terminal);
+                for number in 0..LINES {
+                    terminal.keys(&format!("set {session} {number}\r"));
+                    terminal.until("revision");
+                    prompt(&mut terminal);
+                }
+                terminal.keys(CTRL_D);
+                assert!(terminal.end().1.success());
+            });
+        }
+    });
+    let kept = std::fs::read_to_string(place.path("state/bowline/history")).unwrap();
+    for session in ["left", "right"] {
+        let of_session = kept.lines().filter(|line| line.contains(session));
+        let typed = (0..LINES).map(|number| format!("set {session} {number}"));
+        assert!(of_session.eq(typed), "{kept}");
+    }
+    // The header, and nothing else.
+    assert_eq!(kept.lines().count(), 2 * LINES + 1, "{kept}");
+}
+
 #[test]
 fn the_environment_can_say_that_there_is_no_history() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Admission of an empty directory: founding a cluster, or joining one.
+//! Admission of an empty or restored directory: founding a cluster, joining one, or the proof that it may vote.
 //!
 //! A directory gets its incarnation with its file `MEMBER`, before anything else happens. Until the
 //! membership names that incarnation, the member is inert: Raft runs without a membership, and no peer
@@ -11,6 +11,9 @@
 //!
 //! *Joining.* The directory claims the member id that was added for it from the leader. The claim is a change
 //! of the membership, which then names the incarnation; repeating it changes nothing.
+//!
+//! *Restored.* The member asks all other founders, as for a founding, and votes once every one of them has replied that
+//! it is at its beginning (see `restored`).
 //!
 //! Invariants:
 //! - All founders must confirm that they are blank: one that does not answer may hold acknowledged entries.
@@ -81,12 +84,13 @@ pub(super) fn has_started(member: &ClusterMember) -> bool {
     !member.client_urls.is_empty()
 }
 
-/// Admits a blank directory; returns when it is a member, or has stopped.
+/// Admits a blank or restored directory; returns when it is a member, or has stopped.
 pub(super) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     let admitted = async {
         match core.founders.clone() {
-            Some(founders) => core.found(&founders).await,
+            Some(founders) if core.is_blank() => core.found(&founders).await,
+            Some(founders) => core.prove(&founders).await,
             None => core.claim_place().await,
         }
     };
@@ -150,39 +154,13 @@ impl Core {
 
     /// Founds the cluster with the other founders, or waits until another one has.
     async fn found(&self, founders: &Membership) -> Result<()> {
-        let others = founders.nodes().filter(|(id, _)| **id != self.member_id);
-        let others: Vec<(NodeId, PeerClient)> = others
-            .map(|(id, member)| (*id, self.peers.client(*id, member)))
-            .collect();
+        let others = self.others(founders);
         let is_first = others.iter().all(|(id, _)| *id > self.member_id);
         let mut backoff = Backoff::new();
         while self.is_blank() {
-            let asked = others
-                .iter()
-                .map(|(id, client)| async move { (*id, client.members().await) });
-            let mut blank = BTreeMap::from([(self.member_id, self.incarnation)]);
-            let mut missing = Vec::new();
-            for (id, answer) in join_all(asked).await {
-                match answer {
-                    Ok(answer) => {
-                        if let Some(reason) = self.place().refusal(&answer) {
-                            return Err(self.refuse(reason));
-                        }
-                        let is_it = (answer.cluster_id, answer.member_id) == (self.cluster_id, id);
-                        if is_it && answer.is_blank {
-                            blank.insert(id, answer.incarnation);
-                        } else if is_it {
-                            missing.push(format!("{id:x} is past its founding"));
-                        } else {
-                            missing.push(format!(
-                                "at the peer URL of {id:x} answers a member of another cluster"
-                            ));
-                        }
-                    }
-                    Err(status) => missing.push(format!("{id:x}: {}", status.message())),
-                }
-            }
-            if is_first && blank.len() == others.len() + 1 {
+            let (mut blank, missing) = self.ask_founders(&others).await?;
+            if is_first && blank.len() == others.len() {
+                blank.insert(self.member_id, self.incarnation);
                 return self.begin(founders, &blank).await;
             }
             let reason = || match missing.is_empty() {
@@ -196,6 +174,70 @@ impl Core {
             backoff.wait(reason).await;
         }
         Ok(())
+    }
+
+    /// Waits until every other founder of a restored cluster has replied that it is at its beginning, or until this
+    /// member hears from a leader.
+    async fn prove(&self, founders: &Membership) -> Result<()> {
+        let others = self.others(founders);
+        let mut backoff = Backoff::new();
+        while self.is_unproven() {
+            let (at_beginning, missing) = self.ask_founders(&others).await?;
+            if at_beginning.len() == others.len() {
+                return self.note_proof().await;
+            }
+            self.counts.admission_rounds.fetch_add(1, Ordering::Relaxed);
+            backoff
+                .wait(|| {
+                    format!(
+                        "a restored member votes when every other one has been started: {}",
+                        missing.join("; ")
+                    )
+                })
+                .await;
+        }
+        Ok(())
+    }
+
+    /// The other founders.
+    fn others(&self, founders: &Membership) -> Vec<(NodeId, PeerClient)> {
+        let others = founders.nodes().filter(|(id, _)| **id != self.member_id);
+        others
+            .map(|(id, member)| (*id, self.peers.client(*id, member)))
+            .collect()
+    }
+
+    /// Asks other founders: the incarnations of those that are at their beginning, and what is wrong with the rest.
+    async fn ask_founders(
+        &self,
+        others: &[(NodeId, PeerClient)],
+    ) -> Result<(BTreeMap<NodeId, u64>, Vec<String>)> {
+        let asked = others
+            .iter()
+            .map(|(id, client)| async move { (*id, client.members().await) });
+        let mut blank = BTreeMap::new();
+        let mut missing = Vec::new();
+        for (id, answer) in join_all(asked).await {
+            match answer {
+                Ok(answer) => {
+                    if let Some(reason) = self.place().refusal(&answer) {
+                        return Err(self.refuse(reason));
+                    }
+                    let is_it = (answer.cluster_id, answer.member_id) == (self.cluster_id, id);
+                    if is_it && answer.is_blank {
+                        blank.insert(id, answer.incarnation);
+                    } else if is_it {
+                        missing.push(format!("{id:x} is past its founding"));
+                    } else {
+                        missing.push(format!(
+                            "at the peer URL of {id:x} answers a member of another cluster"
+                        ));
+                    }
+                }
+                Err(status) => missing.push(format!("{id:x}: {}", status.message())),
+            }
+        }
+        Ok((blank, missing))
     }
 
     /// Commits the first membership.

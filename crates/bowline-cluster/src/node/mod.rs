@@ -10,8 +10,9 @@
 //! | module | contents |
 //! |---|---|
 //! | `start` | the identity of a directory, and the start of a node |
-//! | `admission` | admission of an empty directory |
+//! | `admission` | admission of an empty or restored directory |
 //! | `owed` | acknowledged entries that a member has lost |
+//! | `restored` | the proof that a restored member may vote |
 //! | `proposer` | commands into the log, replies out of the state machine |
 //! | `proposal` | checks of proposals |
 //! | `vouching` | membership checks of candidates |
@@ -39,6 +40,7 @@ mod proposal;
 mod proposer;
 mod reads;
 mod restore;
+mod restored;
 mod service;
 mod space;
 mod start;

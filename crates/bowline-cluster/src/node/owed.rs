@@ -14,11 +14,12 @@
 //!
 //! Not detected: an older copy that votes before any leader that remembers reaches it. A restarted member
 //! gives no vote for an election timeout, in which a live leader reaches it. A member of a restored cluster
-//! that is restored once more from the same copy is such an older copy.
+//! that is restored once more from the same copy does not vote before that: see `restored`.
 
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
+use super::restored::is_proof;
 use crate::error::{Error, Result};
 use crate::types::{LogId, Vote};
 
@@ -71,7 +72,17 @@ impl Core {
         match settling.await {
             Ok(Ok(())) if !self.owes() => {
                 self.raft.may_stand(true);
-                tracing::info!(index = owed.index, "this member has again what it had lost");
+                match is_proof(owed) {
+                    true => {
+                        tracing::info!("this restored member votes: it has a leader's log");
+                    }
+                    false => {
+                        tracing::info!(
+                            index = owed.index,
+                            "this member has again what it had lost"
+                        );
+                    }
+                }
             }
             Ok(Err(error)) => {
                 tracing::error!(%error, "this member cannot note that it votes again");

@@ -11,7 +11,8 @@
 //!
 //! - The members of one restored cluster begin with the same state at the same index, or with different
 //!   cluster ids, so that they do not talk to each other.
-//! - The membership names the incarnation of each, so that no other directory can be the member.
+//! - The membership names the incarnation of each, so that no other directory can be the member, except one that is
+//!   restored from the same copy once more: so none votes before it has proved that it may (see `restored`).
 //! - Nothing remains of the old cluster's members, votes and alarms.
 //! - The file `MEMBER` is durable before the directory is a database.
 
@@ -24,6 +25,7 @@ use bowline_replica::{FrozenSource, RestoredAs};
 use bowline_storage::engine::FrozenContents;
 
 use super::config::NodeConfig;
+use super::restored::owed_at_first;
 use super::start::{file_id_base, founders, hash, make_parents, membership};
 use crate::error::{Error, Result};
 use crate::member_file::{MemberFile, MemberState};
@@ -149,7 +151,8 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
             founders: Some(membership),
             vote: None,
             incarnation,
-            owed: None,
+            // A cluster of one asks nobody.
+            owed: (founders.len() > 1).then(owed_at_first),
         };
         MemberFile::create(&*config.vfs, dir, state)?;
         Ok(())

@@ -50,6 +50,11 @@ impl PeerService for Service {
         compared.map_err(|error| Status::unavailable(error.to_string()))
     }
 
+    async fn led_by(&self, leader: &Vote) -> Result<(), Status> {
+        let noted = self.0.owe_to_leader(leader).await;
+        noted.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
     async fn is_member(&self, from: NodeId) -> bool {
         self.0.is_known_member(from).await
     }
@@ -137,7 +142,7 @@ impl PeerService for Service {
             members: members.collect(),
             member_id: core.member_id,
             incarnation: core.incarnation,
-            is_blank: core.is_blank(),
+            is_blank: core.is_at_its_beginning(),
         })
     }
 

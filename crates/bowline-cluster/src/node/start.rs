@@ -123,7 +123,7 @@ impl Node {
         for listener in listeners {
             node.servers.push(serve(&core, &port, listener));
         }
-        if core.is_blank() {
+        if core.is_blank() || core.is_unproven() {
             node.tasks.push(tokio::spawn(admission::run(core.clone())));
         }
         node.tasks

@@ -43,7 +43,7 @@ pub struct ClusterMembers {
     pub member_id: NodeId,
     /// The incarnation of its directory.
     pub incarnation: u64,
-    /// Whether its directory holds no vote, no log and no state.
+    /// Whether its directory holds no vote, no log and no state, or only those of the copy that it was restored from.
     pub is_blank: bool,
 }
 

@@ -17,6 +17,7 @@ mod keys;
 mod leases;
 mod limits;
 mod read_only;
+mod read_only_race;
 mod regressions;
 mod support;
 mod transactions;

@@ -7,6 +7,7 @@ mod hostile;
 mod identity;
 mod leases;
 mod membership;
+mod restored;
 mod rot;
 pub(crate) mod unreachable;
 

@@ -71,6 +71,10 @@ pub trait PeerService: Send + Sync + 'static {
     async fn acknowledged(&self, _leader: &Vote, _last: LogId) -> Result<(), Status> {
         Ok(())
     }
+    /// Notes the leader of a stream or a snapshot before anything of it is taken. An error refuses it.
+    async fn led_by(&self, _leader: &Vote) -> Result<(), Status> {
+        Ok(())
+    }
     /// The members; with `is_linearizable`, those committed at a moment after the request. The sender need
     /// not be one.
     async fn members(&self, from: NodeId, is_linearizable: bool) -> Result<ClusterMembers, Status>;
@@ -190,6 +194,7 @@ impl Requests {
         if self.checked != Some(vote) {
             wire::check_own(&vote, self.from)?;
             wire::check_ahead(&vote, (self.known_term)())?;
+            self.service.led_by(&vote).await?;
             self.checked = Some(vote);
         }
         let decoded = wire::get_append(request).and_then(|request| {
@@ -333,6 +338,7 @@ where
         recognize(connected.as_ref());
         let (vote, meta, files) = wire::get_head(&head)?;
         self.check_vote(from, &vote)?;
+        self.service.led_by(&vote).await?;
         let last = meta.last_log_id;
         let last = last.ok_or_else(|| Status::invalid_argument("a snapshot of nothing"))?;
         let expected = self.service.check_snapshot(&head.state, last, &files)?;
