@@ -110,7 +110,9 @@ impl Exit {
             | E::InvalidTtl { .. }
             | E::NotSupported { .. } => Exit::Invalid,
             E::InvalidRecord { .. } => Exit::Corrupt,
-            // `Closed` is a mistake of this program, and the enum may grow.
+            // This program used what it had closed.
+            E::Closed => Exit::Internal,
+            // The enum may grow.
             _ => Exit::Internal,
         }
     }
@@ -128,7 +130,12 @@ impl Exit {
             | E::Member { .. }
             | E::NewerFormat { .. }
             | E::Unsupported { .. }
-            | E::BatchTooLarge { .. } => Exit::Invalid,
+            | E::BatchTooLarge { .. }
+            // As of a revision that is compacted.
+            | E::Replaced { .. } => Exit::Invalid,
+            // This program used what it had closed, or the engine found itself in a state that it excludes.
+            E::Closed | E::Internal(_) => Exit::Internal,
+            // The enum may grow.
             _ => Exit::Internal,
         }
     }

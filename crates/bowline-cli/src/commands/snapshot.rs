@@ -84,6 +84,7 @@ fn failure(error: &RestoreError) -> Failure {
         RestoreError::Damaged { .. } => Exit::Corrupt,
         RestoreError::NotEmpty { .. } | RestoreError::NotASnapshot { .. } => Exit::Invalid,
         RestoreError::Node(error) => serve::of_node(error),
+        // The enum may grow.
         _ => Exit::Internal,
     };
     Failure::new(exit, with_sources(error))
