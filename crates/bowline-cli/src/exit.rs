@@ -10,6 +10,8 @@ use std::process::{ExitCode, Termination};
 
 use bowline_client::Code;
 
+use crate::interrupt::{self, Interrupted};
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -262,6 +264,9 @@ impl From<bowline_load::Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
+        if matches!(error.get_ref(), Some(cause) if cause.is::<Interrupted>()) {
+            return interrupt::failure();
+        }
         match error.kind() {
             // `bowline range | head` is no failure.
             io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, ""),

@@ -70,7 +70,7 @@ fn about<T>(
     id: u64,
     request: impl Future<Output = bowline_client::Result<T>>,
 ) -> Result<T, Failure> {
-    let error = match remote.runtime.block_on(request) {
+    let error = match remote.outcome(request)? {
         Ok(reply) => return Ok(reply),
         Err(error) => error,
     };

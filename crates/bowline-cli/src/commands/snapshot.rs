@@ -94,7 +94,7 @@ fn failure(error: &RestoreError) -> Failure {
 fn save(remote: &Remote, path: &Path) -> Result<(u64, Vec<u8>), Failure> {
     let mut file = PrivateFile::create(path)?;
     let mut verifier = Verifier::default();
-    remote.runtime.block_on(async {
+    remote.outcome(async {
         let mut snapshot = remote.client.snapshot().await?;
         while let Some(chunk) = snapshot.next().await {
             let chunk = chunk?;
@@ -102,7 +102,7 @@ fn save(remote: &Remote, path: &Path) -> Result<(u64, Vec<u8>), Failure> {
             file.write_all(&chunk)?;
         }
         Ok::<_, Failure>(())
-    })?;
+    })??;
     let bytes = verifier.bytes;
     let hash = verifier.finish()?;
     file.commit()?;

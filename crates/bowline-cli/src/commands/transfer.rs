@@ -19,6 +19,7 @@ use crate::export;
 use crate::import::{
     self, Block, BlockRef, Detected, Edge, Event, Format, Item, KeyValue, Position, Refusal,
 };
+use crate::interrupt;
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
 use crate::store::remote::GRAPH_TIMEOUT;
@@ -120,6 +121,7 @@ fn read_into(
             Event::Refused(refusal) => vec![refusal],
         };
         batch.refuse(refused, detected, progress)?;
+        interrupt::check()?;
     }
     let refused = batch.write()?;
     batch.refuse(refused, detected, progress)?;
