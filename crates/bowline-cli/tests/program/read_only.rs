@@ -160,8 +160,10 @@ fn what_the_trees_of_a_member_mean_together_is_checked() {
         assert_eq!(counts[name], count, "{counts}");
     }
     let before = contents(&place.data());
-    place.ok("check --data-dir data");
+    let told = place.ok("check --data-dir data");
     assert!(contents(&place.data()) == before, "it was only read");
+    // It said "1 pages, 1 entries".
+    assert!(told.contains("1 page, 1 entry"), "{told}");
 
     let place = Place::new();
     for line in [
