@@ -59,7 +59,7 @@ pub(crate) fn parse_in_session(words: &[String], session: &Global) -> Result<Par
         }
         if !cli.command.is_for_sessions() {
             let name = matches.subcommand_name().unwrap_or_default();
-            let text = format!("{name} is no command of a session: run it on its own");
+            let text = format!("`{name}` is not a command of a session: run it on its own");
             return Err(command.error(ErrorKind::InvalidSubcommand, text));
         }
         let mut global = session.clone();

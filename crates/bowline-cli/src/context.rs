@@ -1,7 +1,7 @@
 //! The context of a run: its options and streams, and what commands do with them: open the directory, name the
 //! cluster, print.
 
-use std::io::{BufRead, Write};
+use std::io::{Read, Write};
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use bowline_client::ReadLevel;
 
 use crate::args::{Durability, Global, Output};
 use crate::exit::{Exit, Failure};
+use crate::interrupt;
 use crate::output::{Field, Printer};
 use crate::session::{Directory, Session};
 use crate::store::remote::Remote;
@@ -38,7 +39,7 @@ impl Context<'_, '_> {
     fn refuse_a_cluster(&self) -> Result<(), Failure> {
         match self.is_remote() {
             true => Err(usage(
-                "this command works on a directory: leave --endpoints out, and say --data-dir"
+                "this command works on a directory: give --data-dir instead of --endpoints or BOWLINE_ENDPOINTS"
                     .to_owned(),
             )),
             false => Ok(()),
@@ -150,6 +151,7 @@ impl Context<'_, '_> {
         let mut printer = self.printer(false);
         let mut rows = printer.rows(columns);
         for result in results {
+            interrupt::check()?;
             rows.push(result?)?;
         }
         rows.finish()?;
@@ -180,12 +182,15 @@ impl Context<'_, '_> {
     }
 
     /// Standard input. A session that comes from a pipe has its lines there.
-    pub(crate) fn input(&mut self) -> Result<&mut dyn BufRead, Failure> {
-        if self.session.is_some() && !self.streams.terminal.is_input {
+    pub(crate) fn input(&mut self) -> Result<Box<dyn Read + '_>, Failure> {
+        if self.session.is_none() {
+            return Ok(Box::new(&mut *self.streams.stdin));
+        }
+        if !self.streams.terminal.is_input {
             let text = "standard input has the lines of the session: name a file, or put the value on the line";
             return Err(usage(text.to_owned()));
         }
-        Ok(&mut *self.streams.stdin)
+        Ok(Box::new(interrupt::Terminal(&mut *self.streams.stdin)))
     }
 }
 

@@ -10,6 +10,8 @@ use std::process::{ExitCode, Termination};
 
 use bowline_client::Code;
 
+use crate::interrupt::{self, Interrupted};
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -110,7 +112,9 @@ impl Exit {
             | E::InvalidTtl { .. }
             | E::NotSupported { .. } => Exit::Invalid,
             E::InvalidRecord { .. } => Exit::Corrupt,
-            // `Closed` is a mistake of this program, and the enum may grow.
+            // This program used what it had closed.
+            E::Closed => Exit::Internal,
+            // The enum may grow.
             _ => Exit::Internal,
         }
     }
@@ -128,7 +132,12 @@ impl Exit {
             | E::Member { .. }
             | E::NewerFormat { .. }
             | E::Unsupported { .. }
-            | E::BatchTooLarge { .. } => Exit::Invalid,
+            | E::BatchTooLarge { .. }
+            // As of a revision that is compacted.
+            | E::Replaced { .. } => Exit::Invalid,
+            // This program used what it had closed, or the engine found itself in a state that it excludes.
+            E::Closed | E::Internal(_) => Exit::Internal,
+            // The enum may grow.
             _ => Exit::Internal,
         }
     }
@@ -255,6 +264,9 @@ impl From<bowline_load::Error> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
+        if matches!(error.get_ref(), Some(cause) if cause.is::<Interrupted>()) {
+            return interrupt::failure();
+        }
         match error.kind() {
             // `bowline range | head` is no failure.
             io::ErrorKind::BrokenPipe => Failure::new(Exit::Done, ""),

@@ -1,23 +1,37 @@
 //! Ctrl-C while a command of a session runs.
 //!
-//! The first ends a command that waits, and not the session. The second ends the process: the command that runs does
-//! not look for the first.
+//! The first ends the command, and not the session. A command looks for it where it waits and between two items of what it
+//! reads or writes. One that computes for long without either, such as the check of a directory, does not look before its
+//! end: after a second the session says so, and another Ctrl-C ends the process.
+//!
+//! At the prompt Ctrl-C is a key of the editor. A signal that comes then is for no command, and is ignored.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::fmt;
+use std::io::{self, BufRead, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exit::{Exit, Failure};
 
 /// Whether signals are caught at all.
 static IS_CAUGHT: AtomicBool = AtomicBool::new(false);
+/// Whether a command runs.
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 /// Whether one came since the command began.
 static IS_PRESSED: AtomicBool = AtomicBool::new(false);
+/// How many commands have begun.
+static COMMANDS: AtomicU64 = AtomicU64::new(0);
 
 /// How a process ends that an interrupt has ended, to its shell.
 const EXIT_CODE: i32 = 130;
 /// How often a command that waits looks.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// How long a command may take to end before the session says that it does not.
+const HINT_AFTER: Duration = Duration::from_secs(1);
 
 /// Catches interrupts from now on.
 ///
@@ -35,9 +49,13 @@ pub(crate) fn catch() -> io::Result<()> {
     let wait = move || {
         runtime.block_on(async {
             while interrupts.recv().await.is_some() {
+                if !IS_RUNNING.load(Ordering::Relaxed) {
+                    continue;
+                }
                 if IS_PRESSED.swap(true, Ordering::Relaxed) {
                     std::process::exit(EXIT_CODE);
                 }
+                tokio::spawn(hint(COMMANDS.load(Ordering::Relaxed)));
             }
         });
     };
@@ -47,14 +65,53 @@ pub(crate) fn catch() -> io::Result<()> {
     Ok(())
 }
 
-/// Forgets what came before a command.
-pub(crate) fn begin() {
-    IS_PRESSED.store(false, Ordering::Relaxed);
+/// Says that a command goes on, if it does.
+async fn hint(command: u64) {
+    tokio::time::sleep(HINT_AFTER).await;
+    let is_same = COMMANDS.load(Ordering::Relaxed) == command;
+    if is_same && is_pressed() {
+        let text = "this command does not stop before its end; Ctrl-C again ends the session\n";
+        // Without a reader there is nobody to be told.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
 }
 
-/// Whether the command that waits is to end.
+/// A command that runs. What comes before or after it does not concern it.
+pub(crate) struct Running;
+
+impl Running {
+    /// Begins a command.
+    pub(crate) fn begin() -> Running {
+        COMMANDS.fetch_add(1, Ordering::Relaxed);
+        IS_PRESSED.store(false, Ordering::Relaxed);
+        IS_RUNNING.store(true, Ordering::Relaxed);
+        Running
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        IS_RUNNING.store(false, Ordering::Relaxed);
+        IS_PRESSED.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Whether the command is to end.
 pub(crate) fn is_pressed() -> bool {
     IS_PRESSED.load(Ordering::Relaxed)
+}
+
+/// Ends a command that is to end, as a failure of it.
+pub(crate) fn check() -> Result<(), Failure> {
+    match is_pressed() {
+        true => Err(failure()),
+        false => Ok(()),
+    }
+}
+
+/// How a command fails that was ended: it may have changed something before.
+pub(crate) fn failure() -> Failure {
+    Failure::new(Exit::Unknown, Interrupted.to_string())
 }
 
 /// How long a command that may wait for `left` waits before it looks: not at all, where nobody catches interrupts.
@@ -62,5 +119,70 @@ pub(crate) fn wait_max(left: Duration) -> Duration {
     match IS_CAUGHT.load(Ordering::Relaxed) {
         true => left.min(INTERVAL),
         false => left,
+    }
+}
+
+/// Sleeps, unless the command is to end; tells whether it goes on.
+pub(crate) fn sleep(time: Duration) -> bool {
+    let end = Instant::now() + time;
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if is_pressed() || left.is_zero() {
+            return !is_pressed();
+        }
+        std::thread::sleep(wait_max(left));
+    }
+}
+
+/// Waits for a reply; `None` when the command is to end before it comes.
+pub(crate) async fn or_interrupt<T>(reply: impl Future<Output = T>) -> Option<T> {
+    if !IS_CAUGHT.load(Ordering::Relaxed) {
+        return Some(reply.await);
+    }
+    let pressed = async {
+        while !is_pressed() {
+            tokio::time::sleep(INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        reply = reply => Some(reply),
+        () = pressed => None,
+    }
+}
+
+/// That a command was ended, as the error of a reader.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
+/// The terminal, for a command of a session that reads from it: a read ends when the command is to end.
+pub(crate) struct Terminal<'a>(pub(crate) &'a mut dyn BufRead);
+
+impl Read for Terminal<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        const WAIT: Timespec = Timespec {
+            tv_sec: 0,
+            tv_nsec: 100_000_000,
+        };
+        // A terminal gives a line at a time, and what follows it lies in no buffer yet.
+        let input = io::stdin();
+        loop {
+            match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&WAIT)) {
+                Ok(1..) => return self.0.read(buffer),
+                Ok(0) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            if is_pressed() {
+                return Err(io::Error::other(Interrupted));
+            }
+        }
     }
 }

@@ -190,8 +190,7 @@ fn remove_leftovers(folder: &Path, prefix: &str) {
 }
 
 fn of_another_user(what: &str) -> io::Error {
-    let text =
-        format!("it is another user's {what}: name another file, or `-` for standard output");
+    let text = format!("it is another user's {what}: name another file");
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 

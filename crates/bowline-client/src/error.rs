@@ -138,10 +138,10 @@ pub enum Error {
     #[error("the member exists already")]
     MemberExists,
     /// Another member has one of these peer addresses.
-    #[error("a member with one of these peer addresses exists already")]
+    #[error("a member with one of these peer URLs exists already")]
     PeerAddressExists,
     /// The addresses of the member are not acceptable.
-    #[error("the addresses given for the member are not acceptable")]
+    #[error("the peer URLs of the member are not valid: give http://HOST:PORT, without a path")]
     InvalidMemberAddress,
     /// The learner has not caught up with the leader yet.
     #[error("the learner has not caught up with the leader yet: try again later")]

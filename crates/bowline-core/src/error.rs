@@ -89,20 +89,16 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
-    /// The value (or a block's content and attributes) is too long.
-    #[error(
-        "the value has {size} bytes, the limit is {limit}: split it, or raise value_size_max_bytes"
-    )]
+    /// The value (or a block's content and attributes) is longer than `Limits::value_size_max_bytes`.
+    #[error("the value has {size} bytes, the limit is {limit}: split it")]
     ValueTooLarge {
         /// Bytes given.
         size: u64,
         /// The limit in bytes.
         limit: u64,
     },
-    /// The transaction writes too much at once.
-    #[error(
-        "the transaction writes {size} bytes, the limit is {limit}: split it, or raise transaction_size_max_bytes"
-    )]
+    /// The transaction writes more than `Limits::transaction_size_max_bytes`.
+    #[error("the transaction writes {size} bytes, the limit is {limit}: split it")]
     TransactionTooLarge {
         /// Bytes staged.
         size: u64,

@@ -47,6 +47,8 @@ pub struct Check {
     pub blocks: u64,
     /// The number of edges read, each in both directions.
     pub edges: u64,
+    /// The revision at which the cross-references were read; 0 when damaged files prevented it.
+    pub revision: Revision,
 }
 
 impl Check {
@@ -62,7 +64,7 @@ impl Check {
         self.files.is_clean() && self.problems.is_empty()
     }
 
-    fn new(files: CheckReport) -> Check {
+    pub(crate) fn new(files: CheckReport) -> Check {
         Check {
             files,
             problems: Vec::new(),
@@ -70,6 +72,7 @@ impl Check {
             keys: 0,
             blocks: 0,
             edges: 0,
+            revision: Revision::ZERO,
         }
     }
 
@@ -107,11 +110,18 @@ pub(crate) fn check_open(handle: &Handle) -> Result<Check> {
         .engine
         .while_files_rest(|| check_directory(&around.vfs, &around.path))?;
     let mut check = Check::new(files);
+    check_trees(handle, &mut check)?;
+    Ok(check)
+}
+
+/// Verifies the cross-references at the newest revision.
+pub(crate) fn check_trees(handle: &Handle, check: &mut Check) -> Result<()> {
     let snapshot = Snapshot::newest(handle);
+    check.revision = snapshot.revision();
     let mut pass = Pass {
         core: handle,
         snapshot: &snapshot,
-        check: &mut check,
+        check,
     };
     for part in [
         Pass::keys,
@@ -130,7 +140,7 @@ pub(crate) fn check_open(handle: &Handle) -> Result<Check> {
             Err(error) => return Err(error),
         }
     }
-    Ok(check)
+    Ok(())
 }
 
 struct Pass<'a> {

@@ -159,8 +159,9 @@ impl Handle {
         let shared = self.open.shared.clone();
         let named = thread::Builder::new().name("bowline-lease".to_owned());
         let spawned = named.spawn(move || run(&shared));
-        let thread = spawned
-            .map_err(|e| bowline_storage::Error::Internal(format!("cannot start a thread: {e}")))?;
+        let path = &self.around.path;
+        let failed = |error| bowline_storage::Error::io("start a thread for", path, error);
+        let thread = spawned.map_err(failed)?;
         *self.open.lease_thread.lock() = Some(thread);
         Ok(())
     }

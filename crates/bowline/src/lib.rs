@@ -89,6 +89,7 @@ pub use commit_queue::Committed;
 pub use db::Db;
 pub use graph_view::{Graph, NeighborRef, ShortestPath, Traverse, Traversed, VisitRef};
 pub use ingest::Ingest;
+pub use read_only::check_member;
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;
 pub use transaction::{Transaction, TransactionRange};

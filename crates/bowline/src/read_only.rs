@@ -1,4 +1,4 @@
-//! Opening a directory to read it, beside its owner if there is one.
+//! Opening a directory to read it, beside its owner if there is one; and checking that of a member that is stopped.
 //!
 //! Recovery runs as ever, over an [`OverlayVfs`]: nothing is written to the directory, and its lock is left alone.
 //!
@@ -25,10 +25,12 @@ use std::thread;
 use std::time::Duration;
 
 use bowline_storage::Error as StorageError;
+use bowline_storage::engine::Replicated;
 use bowline_storage::version::Layout;
-use bowline_storage::vfs::{self, OverlayVfs, Vfs};
+use bowline_storage::vfs::{self, OsVfs, OverlayVfs, Vfs};
 
 use crate::builder::DbBuilder;
+use crate::check::{self, Check};
 use crate::reader::DbReader;
 use bowline_core::error::{Error, Result};
 use bowline_core::options::Background;
@@ -76,6 +78,58 @@ pub(crate) fn open(builder: &DbBuilder, path: &Path) -> Result<DbReader> {
         0,
         "its owner changed the files each time they were read: try again, or ask the owner",
     )))
+}
+
+/// Verifies the directory of a cluster's member that is stopped: its files, and, if these are whole, the
+/// cross-references between its trees. Nothing in the directory changes.
+///
+/// The trees are read as of the last flush. The log behind it is verified as bytes only, since it may hold
+/// entries that the cluster has not agreed on; the member applies the others when it starts.
+///
+/// ```no_run
+/// let check = bowline::check_member("node1")?;
+/// assert!(check.is_clean(), "{:?}", check.problems);
+/// # Ok::<(), bowline::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Storage`] with `Locked` while the member runs, and with `NotADatabase` when the directory holds no
+/// database. Damage is listed in the result.
+pub fn check_member(path: impl AsRef<Path>) -> Result<Check> {
+    let path = path.as_ref();
+    let lock = Layout::new(path).lock();
+    let held = OsVfs.lock(&lock);
+    let held = held.map_err(|error| StorageError::io("lock", &lock, error))?;
+    let Some(_held) = held else {
+        let path = path.to_owned();
+        return Err(StorageError::Locked { path }.into());
+    };
+    let mut check = Check::new(check::check_files(path)?);
+    if check.files.is_clean() {
+        let reader = open_member(path)?;
+        check::check_trees(reader.handle(), &mut check)?;
+    }
+    Ok(check)
+}
+
+/// Opens the directory of a member that is stopped, without the part of the log behind the last flush: only its
+/// cluster knows which of those entries were agreed on.
+fn open_member(path: &Path) -> Result<DbReader> {
+    let overlay = OverlayVfs::new(Arc::new(OsVfs), path);
+    let overlay = overlay.map_err(|error| StorageError::io("list", path, error))?;
+    let replicated = Replicated {
+        // Of a database that would be created.
+        database_id: 0,
+        file_id_base: 0,
+        locked: &mut |_| Ok(()),
+        visit: &mut |_, _| Ok(()),
+    };
+    let builder = DbBuilder::new()
+        .vfs(Arc::new(overlay))
+        .background(Background::Manual)
+        .create(false);
+    let (reader, _log) = builder.open_replicated(path.to_owned(), replicated)?;
+    Ok(reader)
 }
 
 /// Whether an error may be due to what the owner did meanwhile: to a frame that it was writing, or to a file that it

@@ -78,7 +78,7 @@ pub enum Member {
   bowline member list
   bowline -o json member list --read eventual")]
     List,
-    /// Add a member
+    /// Add a member, and print the command that starts it
     #[command(after_help = "Examples:
   bowline member add http://10.0.0.4:2380 --learner")]
     Add {
@@ -188,7 +188,7 @@ pub enum Snapshot {
     /// The new cluster has the revision, the history and the leases of the file, and nothing of the
     /// members of the old one. For a cluster of several members, restore the same file for each of
     /// them, with the same --initial-cluster and --initial-cluster-token; then serve each directory.
-    /// Without --data-dir it is NAME.bowline, as of serve.
+    /// Without --data-dir the directory is NAME.bowline, as it is for `serve`.
     #[command(
         args = without(&[CLUSTER]),
         after_help = "Examples:
@@ -238,8 +238,9 @@ pub enum Alarm {
 /// A member's number, in hexadecimal digits.
 fn parse_id(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16)
-        .map_err(|_| "expected up to 16 hexadecimal digits, as member list shows them".to_owned())
+    u64::from_str_radix(digits, 16).map_err(|_| {
+        "expected up to 16 hexadecimal digits, as `bowline member list` shows them".to_owned()
+    })
 }
 
 /// Reads the URL of a member for other members. A cluster would wait for one that it cannot reach.

@@ -163,7 +163,7 @@ pub struct Completions {
 /// `bowline man`.
 #[derive(Debug, Args)]
 pub struct Man {
-    /// The directory to write the pages into; made where there is none
+    /// The directory to write the pages into; created if absent
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub directory: PathBuf,
 }

@@ -89,8 +89,8 @@ impl std::str::FromStr for Durability {
 /// Options of commands that write.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct Write {
-    /// When a write counts as done: `sync` once it is on the disk, `batched[:SPAN]` at once, where
-    /// a crash may lose the last SPAN
+    /// When a write is acknowledged: `sync` once it is flushed to the disk; `batched[:SPAN]` at once,
+    /// and a crash may lose the writes of the last SPAN
     #[arg(long, default_value_t = Durability::Sync, value_name = "WHEN")]
     pub durability: Durability,
 }
@@ -103,7 +103,7 @@ pub struct Put {
     /// The value; read from standard input if absent or `-`
     #[arg(allow_negative_numbers = true)]
     pub value: Option<String>,
-    /// Take the bytes of this file as the value
+    /// Read the value from this file, whatever its bytes
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with = "value")]
     pub file: Option<PathBuf>,
     /// Delete the key when the lease with this id, in hexadecimal, expires

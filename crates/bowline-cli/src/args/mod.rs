@@ -209,7 +209,8 @@ pub enum Command {
     /// Read a Cargo.lock, an edge list or JSON Lines into the database
     ///
     /// Malformed parts are skipped, counted and reported with line and column. Importing the
-    /// same file twice changes nothing.
+    /// same file twice changes nothing. The result counts the blocks, edges and keys that were created; `again` counts
+    /// items for what existed already, and `changed` the items that created or changed something.
     #[command(after_help = "Examples:
   bowline import Cargo.lock
   bowline import web-Google.txt --strict
@@ -223,13 +224,16 @@ pub enum Command {
   bowline export graph.dot --format dot")]
     Export(Export),
     /// Trim old history and merge the tables
+    ///
+    /// A cluster only trims its history, and needs the revision; `defrag` returns the space to the disks of its members.
     #[command(after_help = "Examples:
   bowline compact
   bowline compact 1000")]
     Compact(Compact),
     /// Read every byte of the database and verify it
     ///
-    /// The exit code is 6 if anything is damaged or missing.
+    /// Verifies the files, and what the data in them means together: edges and their blocks, keys and their leases. Also
+    /// takes the directory of a member of a cluster that is stopped. The exit code is 6 if anything is damaged or missing.
     #[command(
         args = without(&[CLUSTER]),
         after_help = "Examples:
@@ -237,9 +241,9 @@ pub enum Command {
   bowline -o json check"
     )]
     Check,
-    /// Show revisions and sizes, or everything that is counted
+    /// Show revisions and sizes; with --all, every counter
     ///
-    /// JSON always has everything.
+    /// JSON always has every counter.
     #[command(
         args = without(&[CLUSTER]),
         after_help = "Examples:
@@ -325,7 +329,7 @@ pub enum Command {
   bowline man ~/.local/share/man/man1
   bowline man ./pages")]
     Man(Man),
-    /// Print the version of the program, and of what it speaks
+    /// Print the version of the program and of the etcd API that it serves
     #[command(
         args = without(&[DIRECTORY, CLUSTER]),
         after_help = "Examples:
@@ -362,5 +366,7 @@ impl Command {
     }
 }
 
+#[cfg(test)]
+mod messages_tests;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, IsTerminal, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -255,10 +255,21 @@ fn exit_of(status: ExitStatus) -> Exit {
         let index = usize::try_from(code).ok()?;
         Exit::ALL.get(index).copied()
     });
-    match exit {
-        // A server ends only when it is told to.
-        None | Some(Exit::Done) => Exit::Internal,
-        Some(exit) => exit,
+    /// Signals by which a program ends itself that has a bug.
+    const OF_BUGS: [Signal; 5] = [
+        Signal::ABORT,
+        Signal::BUS,
+        Signal::FPE,
+        Signal::ILL,
+        Signal::SEGV,
+    ];
+    let signal = status.signal().and_then(Signal::from_named_raw);
+    match (exit, signal) {
+        // Somebody else told it to end, or the system did, as when there is no memory.
+        (Some(Exit::Done), _) => Exit::Io,
+        (None, Some(signal)) if !OF_BUGS.contains(&signal) => Exit::Io,
+        (None, _) => Exit::Internal,
+        (Some(exit), _) => exit,
     }
 }
 
@@ -313,6 +324,24 @@ fn is_healthy(address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_server_that_ended_itself_in_a_way_of_its_own_has_a_bug() {
+        for (raw, exit) in [
+            // Exit codes 0, 6, 7 and that of a panic.
+            (0, Exit::Io),
+            (6 << 8, Exit::Corrupt),
+            (7 << 8, Exit::Io),
+            (101 << 8, Exit::Internal),
+            // Signals.
+            (libc::SIGKILL, Exit::Io),
+            (libc::SIGTERM, Exit::Io),
+            (libc::SIGSEGV, Exit::Internal),
+            (libc::SIGABRT, Exit::Internal),
+        ] {
+            assert_eq!(exit_of(ExitStatus::from_raw(raw)), exit, "{raw}");
+        }
+    }
 
     #[test]
     fn a_server_that_ends_at_once_is_started_again_ever_later_and_not_for_ever() {

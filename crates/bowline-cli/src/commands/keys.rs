@@ -7,6 +7,7 @@ use bowline::{ChangeKind, Expected, Range, Revision};
 use crate::args::{self, Encoding};
 use crate::context::{Context, at_most, not_found, usage};
 use crate::exit::{Exit, Failure};
+use crate::interrupt;
 use crate::output::{Field, escape};
 use crate::store::remote::KEYS_TIMEOUT;
 use crate::store::target::Target;
@@ -75,7 +76,13 @@ pub(crate) fn get(context: &mut Context<'_, '_>, args: &args::Get) -> Result<(),
         return Err(not_found(format!("key {key} does not exist{at}")));
     };
     if args.raw {
-        return Ok(context.stdout().write_all(&entry.value)?);
+        let terminal = context.streams.terminal;
+        context.stdout().write_all(&entry.value)?;
+        if context.session.is_some() && terminal.is_output && !entry.value.ends_with(b"\n") {
+            // The prompt begins at the start of its line, and would write over the value.
+            writeln!(context.stdout())?;
+        }
+        return Ok(());
     }
     Ok(context.printer(args.encoding.hex).record(&[
         ("key", bytes(&entry.key)),
@@ -179,7 +186,7 @@ pub(crate) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result
     while left > 0 {
         let Some(changes) = watcher.next(args.timeout)? else {
             rows.finish()?;
-            if args.count.is_none() {
+            if args.count.is_none() || interrupt::is_pressed() {
                 return Ok(());
             }
             let next = watcher.next_revision();

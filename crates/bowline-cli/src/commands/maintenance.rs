@@ -5,8 +5,8 @@ use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::Path;
 
+use bowline::StorageError;
 use bowline_storage::version::Layout;
-use bowline_storage::vfs::{OsVfs, Vfs};
 use clap::CommandFactory;
 
 use super::members::member_id;
@@ -85,58 +85,66 @@ pub(crate) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), F
 
 pub(crate) fn check(context: &mut Context<'_, '_>) -> Result<(), Failure> {
     let path = context.global.data_dir.clone();
-    // First without opening: a damaged database may refuse to open, and all damage is listed.
-    let files = match context.open() {
+    match context.open() {
         Ok(db) => {
             let check = db.check()?;
-            let counts = [
-                ("keys", check.keys.into()),
-                ("blocks", check.blocks.into()),
-                ("edges", check.edges.into()),
-            ];
             db.close()?;
-            let mut problems = check.problems.clone();
-            if check.more_problems > 0 {
-                problems.push(format!("and {} more", check.more_problems));
-            }
-            let clean = check.is_clean();
-            print_files(context, &check.files)?;
-            for problem in &problems {
-                context.record(&[("problem", problem.as_str().into())])?;
-            }
-            if clean {
-                return context.record(&counts);
-            }
-            return Err(damaged(check.files.errors().count() + problems.len()));
+            print_check(context, &check)
         }
-        Err(failure) if failure.exit == Exit::Corrupt => bowline::check_files(&path)?,
-        Err(_) if path.join("MEMBER").exists() => return check_member(context, &path),
-        Err(failure) => return Err(failure),
-    };
-    print_files(context, &files)?;
-    Err(damaged(files.errors().count().max(1)))
+        // A damaged database may refuse to open, and all damage is listed.
+        Err(failure) if failure.exit == Exit::Corrupt => {
+            let files = bowline::check_files(&path)?;
+            print_files(context, &files)?;
+            Err(damaged(files.errors().count().max(1)))
+        }
+        Err(_) if path.join("MEMBER").exists() => check_member(context, &path),
+        Err(failure) => Err(failure),
+    }
 }
 
-/// Verifies the files of a member that is stopped. What they mean together the member checks as it starts.
+/// Verifies the directory of a member that is stopped.
 fn check_member(context: &mut Context<'_, '_>, path: &Path) -> Result<(), Failure> {
-    let lock = Layout::new(path).lock();
-    let held = OsVfs.lock(&lock).map_err(|error| {
-        let text = format!("cannot lock {}: {error}", lock.display());
-        Failure::new(Exit::Io, text)
+    let check = bowline::check_member(path).map_err(|error| match error {
+        bowline::Error::Storage(StorageError::Locked { .. }) => {
+            let text = format!(
+                "{} belongs to a member that runs: stop it first, or compare the members with `bowline endpoint \
+                 hashkv`",
+                path.display()
+            );
+            Failure::new(Exit::Invalid, text)
+        }
+        error => error.into(),
     })?;
-    let Some(_held) = held else {
-        let text = format!(
-            "{} belongs to a member that runs: stop it first, or compare the members with `bowline endpoint hashkv`",
-            path.display()
-        );
-        return Err(Failure::new(Exit::Invalid, text));
-    };
-    let files = bowline::check_files(path)?;
-    print_files(context, &files)?;
-    match files.errors().count() {
-        0 => context.remark("the directory of a member: every file is whole"),
-        count => Err(damaged(count)),
+    print_check(context, &check)?;
+    context.remark(&format!(
+        "the directory of a member: verified as of revision {}; the member applies what its log holds after that \
+         when it starts",
+        check.revision
+    ))
+}
+
+/// Prints the verdict on each file, each inconsistency, and what was read.
+fn print_check(context: &mut Context<'_, '_>, check: &bowline::Check) -> Result<(), Failure> {
+    print_files(context, &check.files)?;
+    for problem in &check.problems {
+        context.record(&[("problem", problem.as_str().into())])?;
     }
+    let more = check.more_problems;
+    if more > 0 {
+        context.record(&[("problem", format!("and {more} more").into())])?;
+    }
+    if check.is_clean() {
+        return context.record(&[
+            ("keys", check.keys.into()),
+            ("blocks", check.blocks.into()),
+            ("edges", check.edges.into()),
+            ("revision", check.revision.into()),
+        ]);
+    }
+    let listed = check.files.errors().count() + check.problems.len();
+    Err(damaged(
+        listed + usize::try_from(more).unwrap_or(usize::MAX),
+    ))
 }
 
 fn damaged(count: usize) -> Failure {

@@ -63,7 +63,12 @@ fn page(command: &clap::Command, parent: Option<&clap::Command>) -> io::Result<V
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
-    man.render_synopsis_section(&mut page)?;
+    // As `--help` has it: the generator lists every option in it, and none with its value.
+    let usage = command.clone().render_usage().to_string();
+    let mut synopsis = Roff::new();
+    synopsis.control("SH", ["SYNOPSIS"]);
+    synopsis.text([roman(usage.trim_start_matches("Usage: "))]);
+    synopsis.to_writer(&mut page)?;
     man.render_description_section(&mut page)?;
     if visible(command).next().is_some() {
         man.render_subcommands_section(&mut page)?;
@@ -115,7 +120,7 @@ mod tests {
         let reach = page("bowline-graph-reach.1");
         for part in [
             "\\-\\-max\\-depth",
-            "bowline graph reach",
+            "\n.SH SYNOPSIS\nbowline graph reach [OPTIONS] <BLOCK>\n",
             "\\fBbowline\\-graph\\fR(1)",
         ] {
             assert!(reach.contains(part), "{part}: {reach}");

@@ -29,8 +29,10 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
                 remote.wait(remote.client.add_member(urls))?
             };
             let id = member_id(added.member.id);
-            let name = name.clone().unwrap_or_else(|| format!("member-{id}"));
-            let start = start_command(&name, peer_urls, &added.members);
+            let name = name
+                .clone()
+                .unwrap_or_else(|| name_before_start(added.member.id));
+            let start = start_command(&name, &added.member, &added.members);
             context.remark(&format!("added {id}; start it with:\n\n{start}\n"))?;
             added.members
         }
@@ -68,7 +70,7 @@ fn about<T>(
     id: u64,
     request: impl Future<Output = bowline_client::Result<T>>,
 ) -> Result<T, Failure> {
-    let error = match remote.runtime.block_on(request) {
+    let error = match remote.outcome(request)? {
         Ok(reply) => return Ok(reply),
         Err(error) => error,
     };
@@ -90,16 +92,31 @@ fn about<T>(
     )))
 }
 
+/// What a member is called that has not been started: it gives its name to the cluster when it starts.
+fn name_before_start(id: u64) -> String {
+    format!("member-{}", member_id(id))
+}
+
 /// The command that starts a member that was added. It listens for clients on the port below that for members, as the
 /// defaults do.
-fn start_command(name: &str, peer_urls: &[String], members: &[Member]) -> String {
-    let started = members.iter().filter(|member| !member.name.is_empty());
-    let known = started.flat_map(|member| member.peer_urls.iter().map(|url| (&*member.name, url)));
-    let own = peer_urls.iter().map(|url| (name, url));
-    let cluster: Vec<_> = known
-        .chain(own)
-        .map(|(name, url)| format!("{name}={url}"))
-        .collect();
+fn start_command(name: &str, added: &Member, members: &[Member]) -> String {
+    let Member { id, peer_urls, .. } = added;
+    let mut others: Vec<_> = members.iter().filter(|member| member.id != *id).collect();
+    // The new member asks them in this order: those that can answer come first.
+    others.sort_by_key(|member| member.name.is_empty());
+    let others = others.into_iter().flat_map(|member| {
+        // Members are told apart by their URLs: one that is started under another name is found all the same.
+        let name = match member.name.is_empty() {
+            true => name_before_start(member.id),
+            false => member.name.clone(),
+        };
+        member
+            .peer_urls
+            .iter()
+            .map(move |url| format!("{name}={url}"))
+    });
+    let own = peer_urls.iter().map(|url| format!("{name}={url}"));
+    let cluster: Vec<_> = others.chain(own).collect();
     let client_urls: Vec<_> = peer_urls.iter().filter_map(|url| port_below(url)).collect();
     let peers = peer_urls.join(",");
     let mut words = vec![

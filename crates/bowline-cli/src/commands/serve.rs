@@ -68,6 +68,7 @@ fn serve_failure(error: &ServeError) -> Failure {
         ServeError::Bind { .. } | ServeError::NodeStopped { .. } | ServeError::System { .. } => {
             Exit::Io
         }
+        // The enum may grow.
         _ => Exit::Internal,
     };
     Failure::new(exit, error.to_string())
@@ -85,11 +86,29 @@ pub(super) fn of_node(error: &bowline_cluster::Error) -> Exit {
         | E::Directory { .. }
         | E::PlaceTaken { .. }
         | E::MemberNotFound { .. }
-        | E::PeerUrlExists => Exit::Invalid,
-        E::Peer { .. } | E::NoLeader | E::NotLeader | E::LeaderChanged | E::Timeout => {
-            Exit::Unreachable
-        }
+        | E::PeerUrlExists
+        | E::Refused(_)
+        | E::ProposalRefused { .. }
+        | E::RequestTooLarge { .. }
+        | E::RequestTooDeep { .. }
+        | E::TooManyLeaseKeys
+        | E::CommandTooNew { .. }
+        | E::Learner
+        | E::NotLearner { .. }
+        | E::TooManyLearners
+        | E::BadTransferee { .. } => Exit::Invalid,
+        E::Peer { .. }
+        | E::NoLeader
+        | E::NotLeader
+        | E::LeaderChanged
+        | E::Timeout
+        | E::TooManyRequests
+        | E::NotEnoughStarted
+        | E::Unhealthy
+        | E::LearnerNotReady
+        | E::MembershipChanging => Exit::Unreachable,
         E::Bind { .. } | E::Stopped { .. } | E::Log(L::Stopped(_)) => Exit::Io,
+        // The enum may grow.
         _ => Exit::Internal,
     }
 }

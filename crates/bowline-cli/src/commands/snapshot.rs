@@ -84,6 +84,7 @@ fn failure(error: &RestoreError) -> Failure {
         RestoreError::Damaged { .. } => Exit::Corrupt,
         RestoreError::NotEmpty { .. } | RestoreError::NotASnapshot { .. } => Exit::Invalid,
         RestoreError::Node(error) => serve::of_node(error),
+        // The enum may grow.
         _ => Exit::Internal,
     };
     Failure::new(exit, with_sources(error))
@@ -93,7 +94,7 @@ fn failure(error: &RestoreError) -> Failure {
 fn save(remote: &Remote, path: &Path) -> Result<(u64, Vec<u8>), Failure> {
     let mut file = PrivateFile::create(path)?;
     let mut verifier = Verifier::default();
-    remote.runtime.block_on(async {
+    remote.outcome(async {
         let mut snapshot = remote.client.snapshot().await?;
         while let Some(chunk) = snapshot.next().await {
             let chunk = chunk?;
@@ -101,7 +102,7 @@ fn save(remote: &Remote, path: &Path) -> Result<(u64, Vec<u8>), Failure> {
             file.write_all(&chunk)?;
         }
         Ok::<_, Failure>(())
-    })?;
+    })??;
     let bytes = verifier.bytes;
     let hash = verifier.finish()?;
     file.commit()?;

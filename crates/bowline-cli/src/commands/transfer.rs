@@ -17,8 +17,9 @@ use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::{
-    self, Block, BlockRef, Detected, Edge, Event, Item, KeyValue, Position, Refusal,
+    self, Block, BlockRef, Detected, Edge, Event, Format, Item, KeyValue, Position, Refusal,
 };
+use crate::interrupt;
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
 use crate::store::remote::GRAPH_TIMEOUT;
@@ -48,11 +49,14 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
     drop(progress);
     let revision = target.revision()?;
     target.close()?;
-    if imported.refused > 0 && imported.blocks + imported.edges + imported.keys == 0 {
-        let refused = imported.refused;
+    if imported.refused > 0 && imported.taken() == 0 {
+        let refused = match imported.refused {
+            1 => "its only item was refused".to_owned(),
+            refused => format!("each of its {refused} items was refused"),
+        };
         let text = format!(
-            "nothing was imported: the file was read as --format {format} because {because}, and each of its \
-             {refused} items was refused; name another format, or mend the file"
+            "nothing was imported: {}, and {refused}; name another format, or mend the file",
+            read_as(format, because)
         );
         return Err(Failure::new(Exit::Invalid, text));
     }
@@ -62,11 +66,17 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         ("blocks", imported.blocks.into()),
         ("edges", imported.edges.into()),
         ("keys", imported.keys.into()),
+        ("again", imported.again.into()),
         ("changed", imported.changed.into()),
         ("refused", imported.refused.into()),
         ("revision_before", before.into()),
         ("revision", revision.into()),
     ])
+}
+
+/// What a file was taken for, and why.
+fn read_as(format: Format, because: &str) -> String {
+    format!("the file was read as --format {format} because {because}")
 }
 
 /// Opens a file; gives its bytes, too.
@@ -110,10 +120,11 @@ fn read_into(
             Event::Item { at, item } => batch.add(at, item)?,
             Event::Refused(refusal) => vec![refusal],
         };
-        batch.refuse(refused, progress)?;
+        batch.refuse(refused, detected, progress)?;
+        interrupt::check()?;
     }
     let refused = batch.write()?;
-    batch.refuse(refused, progress)?;
+    batch.refuse(refused, detected, progress)?;
     Ok((detected, batch.imported))
 }
 
@@ -174,17 +185,25 @@ impl<'a> Batch<'a> {
         self.imported.blocks += imported.blocks;
         self.imported.edges += imported.edges;
         self.imported.keys += imported.keys;
+        self.imported.again += imported.again;
         self.imported.changed += imported.changed;
         Ok(refused)
     }
 
-    fn refuse(&mut self, refused: Vec<Refusal>, progress: &Progress) -> Result<(), Failure> {
+    fn refuse(
+        &mut self,
+        refused: Vec<Refusal>,
+        detected: Detected,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
         const SHOWN_MAX: u64 = 20;
         for refusal in refused {
             if self.strict {
                 // What was read before the refused part is kept.
                 self.write()?;
-                return Err(Failure::new(Exit::Invalid, refusal.to_string()));
+                let Detected { format, because } = detected;
+                let text = format!("{refusal}; {}", read_as(format, because));
+                return Err(Failure::new(Exit::Invalid, text));
             }
             self.imported.refused += 1;
             match self.imported.refused {

@@ -269,8 +269,8 @@ impl Reader<'_> {
                 .and_then(|integer| i64::from_str_radix(integer.as_str(), integer.radix()).ok());
             if !number.is_some_and(|number| (1..=VERSION_MAX).contains(&number)) {
                 let message = format!(
-                    "the lock file's version is not one of 1 to {VERSION_MAX}: use a newer bowline \
-                     if Cargo wrote it"
+                    "the lock file's version is not one of 1 to {VERSION_MAX}: if Cargo wrote it, use a \
+                     newer bowline"
                 );
                 return Err((version.span().start, message));
             }

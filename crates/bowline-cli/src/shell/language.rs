@@ -73,7 +73,7 @@ fn help() -> String {
     }
     help.push_str(
         "\nhelp COMMAND explains a command. Words are quoted as in a Unix shell; # begins a comment.\n\
-         Tab completes commands, options and keys. Ctrl-C cancels the line, or ends a watch.\n\
+         Tab completes commands, options and keys. Ctrl-C cancels the line, or ends the command that runs.\n\
          exit or Ctrl-D ends the session.\n",
     );
     help

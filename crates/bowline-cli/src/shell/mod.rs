@@ -111,8 +111,10 @@ impl Shell {
                 Line::Canceled => continue,
                 Line::End => return Ok(()),
             };
-            interrupt::begin();
-            match self.execute(&line, streams) {
+            let running = interrupt::Running::begin();
+            let done = self.execute(&line, streams);
+            drop(running);
+            match done {
                 Ok(Flow::On) => {}
                 Ok(Flow::End) => return Ok(()),
                 // Nobody reads what is printed.

@@ -9,6 +9,7 @@ use bowline_client::graph as wire;
 use super::view::{RemoteView, View, Visit};
 use crate::args::{Bounds, Direction, EdgeFilter, Scope};
 use crate::exit::{Exit, Failure};
+use crate::interrupt;
 use crate::output::Field;
 
 /// Sends a request at the level of the command line and at the revision of the view; gives the reply.
@@ -381,11 +382,11 @@ impl RemoteView<'_> {
 /// What was visited, for the library, which knows only its own errors.
 type Stopping<'a> = &'a mut dyn FnMut(Result<(), Failure>) -> bowline::Result<()>;
 
-/// Scans; a visitor's failure ends it by an error that stands for it.
+/// Scans; a visitor's failure ends it by an error that stands for it, and so does an interrupt of the user.
 fn scan(run: impl FnOnce(Stopping<'_>) -> bowline::Result<()>) -> Result<(), Failure> {
     let mut failure = None;
     let scanned = run(&mut |visited| {
-        visited.map_err(|error| {
+        visited.and_then(|()| interrupt::check()).map_err(|error| {
             failure = Some(error);
             Error::Closed
         })

@@ -9,7 +9,8 @@ use bowline_client::graph::GraphClient;
 use bowline_client::{Client, Error, KeyRange, ReadLevel};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
+use crate::interrupt;
 
 /// How long a request about keys or members may take.
 pub(crate) const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
@@ -80,7 +81,19 @@ impl Remote {
         &self,
         request: impl IntoFuture<Output = bowline_client::Result<T>>,
     ) -> Result<T, Failure> {
-        Ok(self.runtime.block_on(request.into_future())?)
+        Ok(self.outcome(request.into_future())??)
+    }
+
+    /// Waits for what comes of a request.
+    ///
+    /// # Errors
+    /// The user interrupts a session.
+    pub(crate) fn outcome<T>(&self, request: impl Future<Output = T>) -> Result<T, Failure> {
+        let outcome = self.runtime.block_on(interrupt::or_interrupt(request));
+        outcome.ok_or_else(|| {
+            let text = "interrupted; a change that was under way may have been made";
+            Failure::new(Exit::Unknown, text)
+        })
     }
 }
 

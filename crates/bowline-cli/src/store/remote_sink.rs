@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use super::remote::Remote;
 use super::resolve::id_of;
-use super::sink::{Imported, write_each};
+use super::sink::{Imported, Written, write_each};
 use super::view::RemoteView;
 use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
@@ -145,9 +145,8 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
-    /// Writes one item unless it is there. Tells whether it changes something; an error of the library refuses the
-    /// item.
-    fn write(&mut self, item: &Item) -> Result<Result<bool, Error>, Failure> {
+    /// Writes one item unless it is there. An error of the library refuses the item.
+    fn write(&mut self, item: &Item) -> Result<Result<Written, Error>, Failure> {
         let bytes = item.size_bytes();
         if bytes > ITEM_BYTES_MAX {
             return Ok(Err(Error::ValueTooLarge {
@@ -155,14 +154,15 @@ impl<'a> Batch<'a> {
                 limit: ITEM_BYTES_MAX as u64,
             }));
         }
-        match item {
+        let written = match item {
             Item::KeyValue(pair) => {
                 let (key, value) = (&pair.key, &pair.value);
                 if key.is_empty() {
                     return Ok(Err(Error::EmptyKey));
                 }
-                if self.keys.get(key).is_some_and(|old| old == value) {
-                    return Ok(Ok(false));
+                let written = Written::over(self.keys.get(key).map(|old| &old[..]), &value[..]);
+                if written == Written::Unchanged {
+                    return Ok(Ok(written));
                 }
                 // A key changes once in a transaction.
                 if self.puts.len() >= OPERATIONS_MAX
@@ -174,6 +174,7 @@ impl<'a> Batch<'a> {
                 self.puts_bytes += bytes;
                 self.puts.push((key.clone(), value.clone()));
                 self.keys.insert(key.clone(), value.clone().into());
+                written
             }
             Item::Block(block) => {
                 let new = wire::Block {
@@ -182,13 +183,16 @@ impl<'a> Batch<'a> {
                     content: block.content.clone().into(),
                     attributes: block.attributes.clone(),
                 };
-                if let Some(old) = self.blocks.get(&new.id)
-                    && (block.if_absent || old.as_ref() == Some(&new))
-                {
-                    return Ok(Ok(false));
-                }
+                let written = match self.blocks.get(&new.id) {
+                    None => Written::Created,
+                    Some(old) if block.if_absent || old.as_ref() == Some(&new) => {
+                        return Ok(Ok(Written::Unchanged));
+                    }
+                    Some(_) => Written::Replaced,
+                };
                 self.push(GraphWrite::PutBlock(new.clone()), bytes)?;
                 self.blocks.insert(new.id, Some(new));
+                written
             }
             Item::Edge(edge) => {
                 let key = edge_key(edge);
@@ -198,14 +202,16 @@ impl<'a> Batch<'a> {
                     }
                 }
                 let attributes = edge.attributes.clone();
-                if self.edges.get(&key) == Some(&attributes) {
-                    return Ok(Ok(false));
+                let written = Written::over(self.edges.get(&key), &attributes);
+                if written == Written::Unchanged {
+                    return Ok(Ok(written));
                 }
                 let put = key.clone().with_attributes(attributes.clone());
                 self.push(GraphWrite::PutEdge(put), bytes)?;
                 self.edges.insert(key, attributes);
+                written
             }
-        }
-        Ok(Ok(true))
+        };
+        Ok(Ok(written))
     }
 }

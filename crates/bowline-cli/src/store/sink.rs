@@ -12,35 +12,69 @@ use crate::import::{Block, Edge, Item, KeyValue, Position, Refusal};
 /// What an import did.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Imported {
-    /// Those that the file describes, and those that its edges mention and that did not exist. An
-    /// edge list mentions a block many times, and creates it once.
+    /// Blocks that it created.
     pub(crate) blocks: u64,
+    /// Edges that it created.
     pub(crate) edges: u64,
+    /// Keys that it created.
     pub(crate) keys: u64,
-    /// How many of those were not there yet, or were different.
+    /// Items of the file for what existed already: before the import, or from an earlier line. A block that edges only
+    /// mention is no item for this: an edge list mentions it many times.
+    pub(crate) again: u64,
+    /// How many items created or changed something.
     pub(crate) changed: u64,
     pub(crate) refused: u64,
 }
 
-/// Writes each item with `write`, which tells whether something changed; an error of the library in its result refuses
-/// the item. With `strict` nothing after the first refusal is written.
+impl Imported {
+    /// How many items of the file were taken.
+    pub(crate) fn taken(&self) -> u64 {
+        self.blocks + self.edges + self.keys + self.again
+    }
+}
+
+/// What writing an item did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Written {
+    /// It was not there.
+    Created,
+    /// Something else was there.
+    Replaced,
+    /// It was there.
+    Unchanged,
+}
+
+impl Written {
+    /// What writing something does over what is there.
+    pub(super) fn over<T: PartialEq + ?Sized>(old: Option<&T>, new: &T) -> Written {
+        match old {
+            None => Written::Created,
+            Some(old) if old == new => Written::Unchanged,
+            Some(_) => Written::Replaced,
+        }
+    }
+}
+
+/// Writes each item with `write`, which tells what that did; an error of the library in its result refuses the item.
+/// With `strict` nothing after the first refusal is written.
 pub(super) fn write_each<E>(
     items: &[(Position, Item)],
     strict: bool,
-    mut write: impl FnMut(&Item) -> Result<Result<bool, Error>, E>,
+    mut write: impl FnMut(&Item) -> Result<Result<Written, Error>, E>,
 ) -> Result<(Vec<Refusal>, Imported), E> {
     let (mut refused, mut imported) = (Vec::new(), Imported::default());
     for (at, item) in items {
         match write(item)? {
-            Ok(changed) => {
-                imported.changed += u64::from(changed);
-                match item {
-                    Item::Block(block) => {
-                        imported.blocks += u64::from(changed || !block.if_absent);
-                    }
-                    Item::Edge(_) => imported.edges += 1,
-                    Item::KeyValue(_) => imported.keys += 1,
-                }
+            Ok(written) => {
+                imported.changed += u64::from(written != Written::Unchanged);
+                let count = match (item, written) {
+                    (Item::Block(_), Written::Created) => &mut imported.blocks,
+                    (Item::Edge(_), Written::Created) => &mut imported.edges,
+                    (Item::KeyValue(_), Written::Created) => &mut imported.keys,
+                    (Item::Block(block), _) if block.if_absent => continue,
+                    _ => &mut imported.again,
+                };
+                *count += 1;
             }
             Err(error) => {
                 let (at, message) = (*at, refusal_text(item, &error));
@@ -93,14 +127,15 @@ fn refusal_text(item: &Item, error: &Error) -> String {
     format!("block {block} does not exist: an edge comes after both of its blocks")
 }
 
-/// Writes an item unless it is there already; tells whether it wrote.
-fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<bool> {
-    match item {
+/// Writes an item unless it is there already.
+fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<Written> {
+    let written = match item {
         Item::KeyValue(KeyValue { key, value }) => {
-            if tx.get(key)?.is_some_and(|old| old == value[..]) {
-                return Ok(false);
+            let written = Written::over(tx.get(key)?.as_deref(), &value[..]);
+            if written != Written::Unchanged {
+                tx.put(key, value)?;
             }
-            tx.put(key, value)?;
+            written
         }
         Item::Block(Block {
             block,
@@ -116,11 +151,14 @@ fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<bool> {
                 content: content.clone().into(),
                 attributes: attributes.clone(),
             };
-            let old = tx.block(id)?;
-            if old.is_some_and(|old| *if_absent || old == new) {
-                return Ok(false);
+            let written = match tx.block(id)? {
+                Some(_) if *if_absent => Written::Unchanged,
+                old => Written::over(old.as_ref(), &new),
+            };
+            if written != Written::Unchanged {
+                tx.put_block(&new)?;
             }
-            tx.put_block(&new)?;
+            written
         }
         Item::Edge(Edge {
             source,
@@ -134,11 +172,13 @@ fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<bool> {
                 target: id_of(target),
                 attributes: attributes.clone(),
             };
-            if tx.edge(new.source, kind, new.target)?.as_ref() == Some(&new) {
-                return Ok(false);
+            let old = tx.edge(new.source, kind, new.target)?;
+            let written = Written::over(old.as_ref(), &new);
+            if written != Written::Unchanged {
+                tx.put_edge(&new)?;
             }
-            tx.put_edge(&new)?;
+            written
         }
-    }
-    Ok(true)
+    };
+    Ok(written)
 }

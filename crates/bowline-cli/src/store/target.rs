@@ -21,6 +21,7 @@ use crate::args::Durability;
 use crate::context::{Context, usage};
 use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
+use crate::interrupt;
 use crate::output::escape;
 use crate::session::Directory;
 
@@ -243,7 +244,8 @@ impl Target {
         }
     }
 
-    /// Renews a lease, once or until that fails; gives its time to live to `renewed` each time.
+    /// Renews a lease, once, or until that fails or the user interrupts a session; gives its time to live to `renewed`
+    /// each time.
     pub(crate) fn keep_alive(
         &self,
         id: LeaseId,
@@ -258,7 +260,9 @@ impl Target {
                     return Ok(());
                 }
                 // A third of the TTL, as etcd's clients do: two tries may fail.
-                std::thread::sleep(ttl / 3);
+                if !interrupt::sleep(ttl / 3) {
+                    return Ok(());
+                }
             },
             Target::Remote(remote) if once => {
                 let client = &remote.client;
@@ -274,7 +278,11 @@ impl Target {
                 let mut ttl = alive.ttl();
                 loop {
                     renewed(ttl)?;
-                    ttl = remote.wait(alive.renewed())?;
+                    ttl = match remote.wait(alive.renewed()) {
+                        // It goes on until then.
+                        Err(_) if interrupt::is_pressed() => return Ok(()),
+                        next => next?,
+                    };
                 }
             }
         }
@@ -310,7 +318,7 @@ impl Target {
                 for id in remote.wait(client.leases())? {
                     let request = client.time_to_live_ms(id, true);
                     let reply = or_of_etcd(request, client.time_to_live(id, true));
-                    let state = match remote.runtime.block_on(reply) {
+                    let state = match remote.outcome(reply)? {
                         Ok(state) => state,
                         // It ended since it was listed.
                         Err(Error::LeaseNotFound) => continue,

@@ -11,6 +11,7 @@ use bowline_client::{Error, KeyRange, SortBy};
 use super::remote::{Remote, entry, wire_range};
 use crate::context::at_most;
 use crate::exit::Failure;
+use crate::interrupt;
 
 /// How many entries are asked for at once.
 const PAGE: u64 = 1_000;
@@ -79,7 +80,10 @@ impl View<'_> {
                     false => entries.next(),
                 };
                 let mut found = std::iter::from_fn(next).take(at_most(scan.limit));
-                found.try_for_each(|entry| visit(entry?))
+                found.try_for_each(|entry| {
+                    interrupt::check()?;
+                    visit(entry?)
+                })
             }
             View::Remote(view) => view.for_each_entry(range, scan, visit),
         }
@@ -134,6 +138,7 @@ impl RemoteView<'_> {
             let reply = self.get(page, Scan { limit, ..scan })?;
             let last = reply.entries.last().map(|last| last.key.clone());
             for found in reply.entries {
+                interrupt::check()?;
                 visit(entry(found))?;
                 left -= 1;
             }

@@ -137,3 +137,28 @@ fn damage_has_the_code_of_damage_in_both_places() {
         assert!(of_server.contains("damaged at offset"), "{of_server}");
     });
 }
+
+/// A lack of memory for a thread was "an internal error", with exit code 8: a bug in bowline.
+#[test]
+fn a_lack_of_threads_is_no_bug_of_the_program() {
+    let place = Place::new();
+    place.ok("put k v");
+    let program = super::program();
+    let (mut refused, mut done) = (0, 0);
+    // Each thread of the engine reserves 2 MiB for its stack: one after the other is the one that lacks it.
+    for mib in (40..300).rev() {
+        let limit = mib * 1024;
+        let mut command = place.command_of("sh");
+        let script = format!("ulimit -c 0; ulimit -v {limit}; exec {program} put k v");
+        command.args(["-c", &script]).env("RUST_BACKTRACE", "0");
+        let run = super::Run::of(command.output().expect("a shell"));
+        assert_ne!(run.code, 8, "{mib} MiB: {}", run.stderr);
+        if run.stderr.contains("cannot start a thread for") {
+            assert_eq!(run.code, 7, "{mib} MiB: {}", run.stderr);
+            refused += 1;
+        }
+        done += i32::from(run.code == 0);
+    }
+    assert!(refused > 0 && done > 0, "{refused} refused, {done} done");
+    place.check_is_clean();
+}

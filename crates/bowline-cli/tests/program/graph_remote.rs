@@ -5,6 +5,7 @@ use std::process::{Child, Stdio};
 
 use super::{Place, Run};
 use bowline_testing::ports::free_ports;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A server of this program in a place, next to the place's own directory.
 pub(super) struct Served {
@@ -47,6 +48,20 @@ impl Served {
     /// Where it is.
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
+    }
+
+    /// Lets it answer nobody, and keep its connections.
+    pub(super) fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on after a pause.
+    pub(super) fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server), signal).unwrap();
     }
 
     /// Runs a line on the server.

@@ -192,10 +192,10 @@ fn a_killed_import_leaves_whole_batches_and_can_be_repeated() {
         "every import was done before it was killed"
     );
     let row = &place.json("import graph.txt --durability batched")[0];
-    assert_eq!(
-        (&row["edges"], &row["refused"]),
-        (&20_000.into(), &0.into())
-    );
+    // What the killed imports had written is there already.
+    let counted = ["edges", "again"].map(|name| row[name].as_u64().unwrap());
+    assert_eq!(counted[0] + counted[1], 20_000, "{row}");
+    assert_eq!(row["refused"], 0);
     assert_eq!(place.json("graph stats")[0]["edges"], 20_000);
     place.check_is_clean();
 }

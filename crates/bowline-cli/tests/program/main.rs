@@ -11,6 +11,7 @@ mod hostile_crowd;
 mod kill;
 mod kill_calls;
 mod long_range;
+mod members;
 mod notify;
 mod raw_http2;
 mod read_only;

@@ -1,9 +1,12 @@
 //! Commands that read a directory: they change nothing in it, and disturb nobody who has it open.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use bowline::Db;
+use bowline_storage::TreeId;
+use bowline_storage::engine::{BatchWriter, ScanDirection};
 
 use super::serve::with_server_of;
 use super::{Place, files_in};
@@ -102,7 +105,8 @@ fn the_files_of_a_member_that_is_stopped_are_checked() {
     let told = place.run(check);
     assert_eq!(told.code, 0, "{}", told.stderr);
     assert!(
-        told.stdout.contains("every file is whole"),
+        told.stdout
+            .contains("the directory of a member: verified as of revision"),
         "{}",
         told.stdout
     );
@@ -116,4 +120,70 @@ fn the_files_of_a_member_that_is_stopped_are_checked() {
     std::fs::write(log, bytes).unwrap();
     let said = place.fails(check, 6);
     assert!(said.contains("1 problem found"), "{said}");
+}
+
+/// Deletes an edge at one of its ends only, which nothing in the program does.
+fn delete_backward_edge(path: &Path) {
+    const EDGE_IN: TreeId = TreeId(3);
+    let db = Db::open(path).unwrap();
+    let engine = &db.core().engine;
+    let at = engine.visible();
+    let all = (Bound::Unbounded, Bound::Unbounded);
+    let mut scan = engine.scan(EDGE_IN, all.0, all.1, at, ScanDirection::Forward);
+    assert!(scan.advance().unwrap(), "there is an edge");
+    let mut batch = Vec::new();
+    BatchWriter::start(&mut batch, at + 1).delete(EDGE_IN, scan.key());
+    drop(scan);
+    let mut group = engine.begin_group(1, 1, batch.len() as u64).unwrap();
+    group.apply(&batch).unwrap();
+    group.finish().unwrap();
+    db.close().unwrap();
+}
+
+/// The check of a member's directory read its files, and not what they mean together.
+#[test]
+fn what_the_trees_of_a_member_mean_together_is_checked() {
+    let place = Place::new();
+    for line in [
+        "put k v",
+        "block put --kind service a",
+        "block put --kind service b",
+        "edge put a calls b",
+    ] {
+        place.ok(line);
+    }
+    // It becomes a member's.
+    with_server_of(&place, "data", "", |_, _| ());
+    let found = place.json("check --data-dir data");
+    let counts = found.last().unwrap();
+    for (name, count) in [("keys", 1), ("blocks", 2), ("edges", 1)] {
+        assert_eq!(counts[name], count, "{counts}");
+    }
+    let before = contents(&place.data());
+    let told = place.ok("check --data-dir data");
+    assert!(contents(&place.data()) == before, "it was only read");
+    // It said "1 pages, 1 entries".
+    assert!(told.contains("1 page, 1 entry"), "{told}");
+
+    let place = Place::new();
+    for line in [
+        "block put --kind service a",
+        "block put --kind service b",
+        "edge put a calls b",
+    ] {
+        place.ok(line);
+    }
+    delete_backward_edge(&place.data());
+    let of_directory = place.run("check");
+    with_server_of(&place, "data", "", |_, _| ());
+    let of_member = place.run("check --data-dir data");
+    for run in [of_directory, of_member] {
+        assert_eq!(run.code, 6, "{} {}", run.stdout, run.stderr);
+        assert!(
+            run.stdout.contains("is missing backwards"),
+            "{}",
+            run.stdout
+        );
+        assert!(run.stderr.contains("1 problem found"), "{}", run.stderr);
+    }
 }

@@ -512,6 +512,29 @@ fn a_node_that_cannot_run_ends_the_cluster() {
     assert!(said.contains("node2 | "), "{said}");
 }
 
+/// Nodes that somebody killed again and again ended the command with exit code 8, "a bug in bowline".
+#[test]
+fn a_node_that_others_end_is_no_bug_of_the_program() {
+    let place = Place::new();
+    let mut cluster = Cluster::start(&place, "--data-dir kept");
+    let mut told = cluster.told_until("ready");
+    told.extend(cluster.told_until("kill -9 "));
+    kill(Cluster::first_process(&told));
+    for _ in 0..4 {
+        let told = cluster.told_until("node1 was started again as process ");
+        let id = told.last().unwrap().rsplit(' ').next().unwrap();
+        kill(id.parse().unwrap());
+    }
+    let status = cluster.up.0.wait().unwrap();
+    cluster.logging.join().unwrap();
+    let log = cluster.log.lock().unwrap().clone();
+    assert_eq!(status.code(), Some(7), "{log}");
+    assert!(
+        log.contains("the last time with signal: 9 (SIGKILL)"),
+        "{log}"
+    );
+}
+
 /// What a server says of itself, in sentences.
 #[test]
 fn a_server_logs_what_it_is_and_what_it_does() {

@@ -1,6 +1,7 @@
 //! `bowline shell`: one session, from a terminal and from a pipe.
 
 use std::os::unix::fs::PermissionsExt;
+use std::time::{Duration, Instant};
 
 use super::graph_remote::Served;
 use super::terminal::Terminal;
@@ -72,8 +73,8 @@ fn what_a_session_has_no_use_for_is_refused() {
     let place = Place::new();
     place.ok("put a 1");
     for (line, said) in [
-        ("serve", "no command of a session"),
-        ("shell", "no command of a session"),
+        ("serve", "not a command of a session"),
+        ("shell", "not a command of a session"),
         ("--data-dir other get a", "has its target"),
         ("get a --endpoints 127.0.0.1:1", "has its target"),
         ("put a 2 --durability batched", "flushes every write"),
@@ -227,4 +228,91 @@ fn an_interrupt_ends_a_watch() {
     prompt(&mut terminal);
     terminal.keys(CTRL_D);
     assert!(terminal.end().1.success());
+}
+
+/// A command that waited for a reply, for input or for time took no notice of Ctrl-C; the second one ended the session.
+#[test]
+fn an_interrupt_ends_the_command_that_runs() {
+    let place = Place::new();
+    place.ok("lease grant 1h --id 1f");
+    let mut terminal = Terminal::start(&place, &["shell"], 80);
+    prompt(&mut terminal);
+    for number in 0..2 {
+        terminal.keys("lease keep-alive 1f\r");
+        terminal.until("1f     1h");
+        terminal.interrupt();
+        let said = prompt(&mut terminal);
+        assert!(!said.contains("error"), "{said}");
+        // Nothing of the value is taken.
+        terminal.keys("put k\r");
+        terminal.until("waiting for the value");
+        terminal.keys("half\n");
+        terminal.interrupt();
+        terminal.until("error: interrupted");
+        prompt(&mut terminal);
+        terminal.keys("get k\r");
+        terminal.until("does not exist");
+        prompt(&mut terminal);
+        terminal.keys(&format!("put 'from the terminal {number}'\r"));
+        terminal.until("waiting for the value");
+        terminal.keys("whole\n");
+        terminal.keys(CTRL_D);
+        terminal.until("revision");
+        prompt(&mut terminal);
+    }
+    // One that comes at the prompt is for no command.
+    terminal.interrupt();
+    terminal.interrupt();
+    terminal.keys("get 'from the terminal 1' --raw\r");
+    terminal.until("whole");
+    prompt(&mut terminal);
+    terminal.keys(CTRL_D);
+    assert!(terminal.end().1.success());
+}
+
+#[test]
+fn an_interrupt_ends_a_command_whose_server_does_not_answer() {
+    let served = Served::start();
+    let endpoint = served.endpoint().to_owned();
+    served.place.ok(&format!("put a 1 --endpoints {endpoint}"));
+    let words = ["--endpoints", &endpoint, "shell"];
+    let mut terminal = Terminal::start(&served.place, &words, 80);
+    let prompt = format!("{endpoint}> ");
+    terminal.until(&prompt);
+    served.pause();
+    let started = Instant::now();
+    terminal.keys("get a\r");
+    // It is sent before it is interrupted.
+    std::thread::sleep(Duration::from_millis(300));
+    terminal.interrupt();
+    terminal.until("error: interrupted");
+    let took = started.elapsed();
+    served.go_on();
+    // Its own patience is ten seconds.
+    assert!(took < Duration::from_secs(8), "{took:?}");
+    terminal.until(&prompt);
+    terminal.keys("get a --raw\r");
+    terminal.until("1\r\n");
+    terminal.keys(CTRL_D);
+    assert!(terminal.end().1.success());
+}
+
+/// What cannot be ended says so, and a second Ctrl-C ends the session.
+#[test]
+fn an_interrupt_that_a_command_does_not_notice_is_answered_all_the_same() {
+    let place = Place::new();
+    place.ok("put a 1");
+    let made = place.command_of("mkfifo").arg("pipe").status().unwrap();
+    assert!(made.success());
+    let mut terminal = Terminal::start(&place, &["shell"], 80);
+    prompt(&mut terminal);
+    // It waits until somebody writes.
+    terminal.keys("import pipe\r");
+    terminal.until("import pipe");
+    std::thread::sleep(Duration::from_millis(300));
+    terminal.interrupt();
+    terminal.until("this command does not stop before its end; Ctrl-C again ends the session");
+    terminal.interrupt();
+    assert_eq!(terminal.end().1.code(), Some(130));
+    place.check_is_clean();
 }

@@ -1,6 +1,7 @@
 //! Import and export.
 
 use super::Place;
+use super::serve::with_server_of;
 
 fn counts(row: &serde_json::Value) -> [u64; 5] {
     ["blocks", "edges", "keys", "changed", "refused"].map(|name| row[name].as_u64().unwrap())
@@ -14,8 +15,10 @@ fn importing_the_same_file_twice_changes_nothing() {
     let [blocks, edges, _, changed, refused] = counts(first);
     assert!(blocks > 50 && edges > blocks, "{first}");
     assert_eq!((changed, refused), (blocks + edges, 0));
+    assert_eq!(first["again"], 0);
     let second = &place.json(&format!("import {lock}"))[0];
-    assert_eq!(counts(second), [blocks, edges, 0, 0, 0]);
+    assert_eq!(counts(second), [0, 0, 0, 0, 0]);
+    assert_eq!(second["again"], blocks + edges);
     assert_eq!(second["revision"], first["revision"]);
     place.check_is_clean();
 }
@@ -150,9 +153,18 @@ fn a_file_of_which_nothing_can_be_taken_is_an_error() {
     let because = "because its name ends like that of an edge list";
     assert!(refused.contains(because), "{refused}");
     // Before anything else: the first line that is refused.
-    for (file, line) in [("Cargo.lock", "line 1,"), ("noise.txt", "line 1,")] {
+    for (file, line, taken_for) in [
+        (
+            "Cargo.lock",
+            "line 1,",
+            "--format cargo-lock because its name is Cargo.lock",
+        ),
+        ("noise.txt", "line 1,", because),
+    ] {
         let refused = place.fails(&format!("import {file} --strict"), 4);
         assert!(refused.contains(line), "{refused}");
+        // It left out what the file was taken for, which is the cause of most of these.
+        assert!(refused.contains(taken_for), "{refused}");
         assert_eq!(refused.lines().count(), 1, "{refused}");
     }
     std::fs::write(place.path("edges.txt"), "ann bob\nalone\n").unwrap();
@@ -175,6 +187,36 @@ fn a_file_of_which_nothing_can_be_taken_is_an_error() {
     let run = place.run("import edges.txt --strict");
     assert_eq!(run.code, 4, "{}", run.stdout);
     assert!(run.stderr.contains("line 2,"), "{}", run.stderr);
+}
+
+/// An edge that a file gives twice was counted as two.
+#[test]
+fn what_a_file_gives_twice_is_counted_once() {
+    let place = Place::new();
+    place.write("edges.txt", "a b\nb a\na b\na b 7\n");
+    let lines = concat!(
+        "{\"block\": {\"name\": \"c\", \"kind\": \"k\"}}\n",
+        "{\"block\": {\"name\": \"c\", \"kind\": \"k\"}}\n",
+        "{\"key\": \"x\", \"value\": \"1\"}\n",
+        "{\"key\": \"x\", \"value\": \"2\"}\n",
+    );
+    place.write("items.jsonl", lines);
+    let import = |at: &str| {
+        // In one transaction, and in several.
+        let edges = &place.json(&format!("import edges.txt --batch 3 {at}"))[0];
+        assert_eq!(counts(edges), [2, 2, 0, 5, 0], "{at}");
+        // The same, and with another attribute.
+        assert_eq!(edges["again"], 2, "{at}");
+        let items = &place.json(&format!("import items.jsonl {at}"))[0];
+        assert_eq!(counts(items), [1, 0, 1, 3, 0], "{at}");
+        assert_eq!(items["again"], 2, "{at}");
+        let stats = &place.json(&format!("graph stats {at}"))[0];
+        assert_eq!((&stats["blocks"], &stats["edges"]), (&3.into(), &2.into()));
+    };
+    import("");
+    with_server_of(&place, "served", "", |at, _| {
+        import(&format!("--endpoints {at}"));
+    });
 }
 
 /// A device, a pipe or a link that was named as the file was replaced by one.

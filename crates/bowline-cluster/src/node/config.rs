@@ -139,7 +139,7 @@ impl NodeConfig {
         if self.request_bytes_max > REQUEST_BYTES_MAX {
             return refuse(
                 "max-request-bytes",
-                &format!("it is at most {REQUEST_BYTES_MAX}, which the other members take"),
+                &format!("must be at most {REQUEST_BYTES_MAX}, the limit of the other members"),
             );
         }
         if self.lease_checkpoint_interval.is_zero() {

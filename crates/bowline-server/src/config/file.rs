@@ -25,7 +25,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<(String, String, usize
             return Err(wrong(offset, format!("there is no setting {name:?}")));
         }
         let Some(text) = text_of(value.get_ref()) else {
-            let reason = format!("{name} is text, a number, a boolean or a list of texts");
+            let reason = format!("{name} must be text, a number, a boolean or a list of texts");
             return Err(wrong(value.span().start, reason));
         };
         values.push((name.to_string(), text, line_of(offset)));

@@ -122,21 +122,21 @@ impl Config {
             layers.parse("initial-cluster", parse::members)?
         };
         if !initial_cluster.iter().any(|(member, _)| member == name) {
-            let reason = format!("there is no member {name:?} in it, which --name says this is");
+            let reason = format!("it names no member {name:?}, which is the --name of this one");
             return Err(layers.wrong("initial-cluster", reason));
         }
         let heartbeat_interval = layers.parse("heartbeat-interval", duration)?;
         let election_timeout: Duration = layers.parse("election-timeout", duration)?;
         if heartbeat_interval.is_zero() {
-            return Err(layers.wrong("heartbeat-interval", "it is above 0".to_owned()));
+            return Err(layers.wrong("heartbeat-interval", "must be above 0".to_owned()));
         }
         if election_timeout < heartbeat_interval * 5 {
-            let reason = "it is at least five times the heartbeat interval".to_owned();
+            let reason = "must be at least five times the --heartbeat-interval".to_owned();
             return Err(layers.wrong("election-timeout", reason));
         }
         let lease_checkpoint_interval = layers.parse("lease-checkpoint-interval", duration)?;
         if lease_checkpoint_interval.is_zero() {
-            return Err(layers.wrong("lease-checkpoint-interval", "it is above 0".to_owned()));
+            return Err(layers.wrong("lease-checkpoint-interval", "must be above 0".to_owned()));
         }
         let data_dir = match layers.text("data-dir") {
             "" => PathBuf::from(format!("{name}.bowline")),
@@ -155,7 +155,7 @@ impl Config {
         const REQUEST_MAX_BYTES: u64 = 64 << 20;
         let request_bytes_max = layers.parse("max-request-bytes", number)?;
         if request_bytes_max > REQUEST_MAX_BYTES {
-            let reason = format!("it is at most {REQUEST_MAX_BYTES}");
+            let reason = format!("must be at most {REQUEST_MAX_BYTES}");
             return Err(layers.wrong("max-request-bytes", reason));
         }
         // As in etcd: an allowance for the rest of a request.
@@ -181,7 +181,7 @@ impl Config {
         };
         let at_least_one = |key: &str, value: u64| {
             if value == 0 {
-                Err(layers.wrong(key, "it is above 0".to_owned()))
+                Err(layers.wrong(key, "must be above 0".to_owned()))
             } else {
                 Ok(value)
             }
@@ -191,7 +191,7 @@ impl Config {
         };
         let small = |key: &str| -> Result<u32, ConfigError> {
             let value = bounded(key)?;
-            let most = || layers.wrong(key, format!("it is at most {}", u32::MAX));
+            let most = || layers.wrong(key, format!("must be at most {}", u32::MAX));
             u32::try_from(value).map_err(|_| most())
         };
         /// Below this, one request of the default size might exceed the budget.
@@ -199,7 +199,7 @@ impl Config {
         let size = |key: &str| -> Result<usize, ConfigError> {
             let bytes = bounded(key)?;
             if bytes < CLIENT_MEMORY_MIN {
-                return Err(layers.wrong(key, format!("it is at least {CLIENT_MEMORY_MIN}")));
+                return Err(layers.wrong(key, format!("must be at least {CLIENT_MEMORY_MIN}")));
             }
             Ok(usize::try_from(bytes).unwrap_or(usize::MAX))
         };

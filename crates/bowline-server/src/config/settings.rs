@@ -32,9 +32,9 @@ settings! {
     "advertise-client-urls" "URLS" = "":
         "Addresses at which clients reach this member [default: those it listens on]";
     "listen-metrics-urls" "URLS" = "":
-        "More addresses that serve /metrics and health, and nothing else";
+        "Additional addresses that serve /metrics and health checks, and nothing else";
     "host-whitelist" "NAMES" = "":
-        "Host names, besides its own, that HTTP requests may name; * is any";
+        "Host names, besides its own, that HTTP requests may name; * allows any";
     "reflection" "true|false" = "false":
         "Serve gRPC reflection, for tools such as grpcurl";
     "listen-peer-urls" "URLS" = "http://localhost:2380":
@@ -48,7 +48,7 @@ settings! {
     "initial-cluster-token" "TOKEN" = "bowline-cluster":
         "Distinguishes clusters that were founded with the same addresses";
     "quota-backend-bytes" "BYTES" = "0":
-        "Largest size of the database; 0 is 2 GiB";
+        "Maximum size of the database; 0 means 2 GiB";
     "auto-compaction-mode" "periodic|revision" = "periodic":
         "Whether the retention of history is a time or a number of revisions";
     "auto-compaction-retention" "HOURS|TIME|N" = "0":
@@ -64,29 +64,29 @@ settings! {
     "snapshot-catchup-entries" "ENTRIES" = "5000":
         "Entries that the log keeps for members that lag; one that lags further receives a snapshot";
     "max-learners" "N" = "1":
-        "Largest number of learners";
+        "Maximum number of learners";
     "max-request-bytes" "BYTES" = "1572864":
-        "Largest request";
+        "Maximum size of a request";
     "max-txn-ops" "N" = "128":
-        "Most operations in one list of a transaction";
+        "Maximum number of operations in one list of a transaction";
     "max-traversal-blocks" "N" = "1000000":
-        "Most blocks that a traversal of the graph visits, whatever the request allows";
+        "Maximum number of blocks that a traversal visits, whatever the request allows";
     "max-concurrent-streams" "N" = "4294967295":
-        "Most concurrent calls on one connection";
+        "Maximum number of concurrent calls on one connection";
     "max-connections" "N" = "16384":
-        "Most connections; any further one is closed at once";
+        "Maximum number of connections; any further one is closed at once";
     "max-header-bytes" "BYTES" = "65536":
-        "Largest header of a request";
+        "Maximum size of the header of a request";
     "partial-request-timeout" "TIME" = "30s":
         "Time for a client to finish what it began to send: the first bytes, a header, a message";
     "unread-reply-timeout" "TIME" = "1m":
         "Time after which a call ends if its client reads nothing of the reply";
     "max-client-memory" "BYTES" = "536870912":
-        "Memory for clients: requests in progress, unread replies, watches";
+        "Maximum memory for clients: requests in progress, unread replies, watches";
     "max-connection-memory" "BYTES" = "134217728":
-        "The same for one connection";
+        "Maximum memory for the client of one connection";
     "max-resets" "N" = "10000":
-        "Most calls that are reset on one connection within ten seconds";
+        "Maximum number of calls that a client resets on one connection within ten seconds";
     "grpc-keepalive-interval" "TIME" = "2h":
         "Interval between pings on an idle connection";
     "grpc-keepalive-timeout" "TIME" = "20s":
@@ -94,7 +94,7 @@ settings! {
     "watch-progress-notify-interval" "TIME" = "10m":
         "Interval between progress notifications of an idle watch that asked for them";
     "watch-queue-bytes" "BYTES" = "4194304":
-        "Bytes that are queued for a slow client before its watches read history";
+        "Bytes queued for a slow client before its watches read history";
     "drain-timeout" "TIME" = "5s":
         "Time for requests to finish when the server stops";
     "log-level" "LEVEL" = "info":

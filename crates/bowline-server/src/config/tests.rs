@@ -108,9 +108,12 @@ fn errors_name_file_and_line_or_flag_or_variable() {
     let said = error("name = 'a'\nname = ", &[], &[]);
     assert!(said.contains(":2: "), "{said}");
     let said = error("\nmax-txn-ops = 1.5\n", &[], &[]);
-    assert!(said.contains(":2: max-txn-ops is text, a number"), "{said}");
+    assert!(
+        said.contains(":2: max-txn-ops must be text, a number"),
+        "{said}"
+    );
     let said = error("", &[("BOWLINE_MAX_TXN_OPS", "0")], &[]);
-    assert_eq!(said, "BOWLINE_MAX_TXN_OPS: it is above 0");
+    assert_eq!(said, "BOWLINE_MAX_TXN_OPS: must be above 0");
     let said = error("", &[], &[("listen-client-urls", "localhost")]);
     assert!(
         said.starts_with("--listen-client-urls: \"localhost\" is not a URL"),
@@ -124,13 +127,10 @@ fn errors_name_file_and_line_or_flag_or_variable() {
     let said = error("", &[], &[("election-timeout", "400")]);
     assert_eq!(
         said,
-        "--election-timeout: it is at least five times the heartbeat interval"
+        "--election-timeout: must be at least five times the --heartbeat-interval"
     );
     let said = error("", &[], &[("initial-cluster", "a=http://h:1")]);
-    assert!(
-        said.contains("there is no member \"default\" in it"),
-        "{said}"
-    );
+    assert!(said.contains("it names no member \"default\""), "{said}");
     let said = error("", &[], &[("log-level", "loud")]);
     assert!(
         said.starts_with("--log-level: \"loud\" is not one of"),

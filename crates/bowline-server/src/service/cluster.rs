@@ -51,6 +51,11 @@ fn check_urls(urls: &[String]) -> Result<(), Status> {
     if urls.is_empty() || urls.iter().any(is_wrong) {
         return Err(Fault::InvalidMemberUrls.into());
     }
+    // etcd takes it, and its text for a wrong URL would not say what is wrong with this one.
+    if urls.iter().any(|url| !url.starts_with("http://")) {
+        let text = "bowline: peer URLs must start with http://, as TLS is not supported yet";
+        return Err(Fault::Invalid(text).into());
+    }
     Ok(())
 }
 

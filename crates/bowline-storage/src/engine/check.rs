@@ -129,10 +129,10 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
         ""
     };
     let summary = format!(
-        "{} tables, {} blob files, {} bytes{torn}",
-        state.tables.len(),
-        state.blobs.len(),
-        position.end
+        "{}, {}, {}{torn}",
+        counted(state.tables.len() as u64, "table", "tables"),
+        counted(state.blobs.len() as u64, "blob file", "blob files"),
+        counted(position.end, "byte", "bytes")
     );
     report.add(manifest_path, Ok(summary));
 
@@ -149,7 +149,7 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
         let result = BlobFile::open(vfs, path.clone(), meta, counters.clone()).and_then(|blob| {
             let found = blob.verify()?;
             blobs.insert(meta.file_id, Arc::new(blob));
-            Ok(format!("{} values", found.records))
+            Ok(counted(found.records, "value", "values"))
         });
         report.add(path, result);
     }
@@ -170,12 +170,22 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
                 is_known,
                 &blob,
             )?;
-            Ok(format!("{} pages, {} entries", found.pages, found.entries))
+            let pages = counted(found.pages, "page", "pages");
+            let entries = counted(found.entries, "entry", "entries");
+            Ok(format!("{pages}, {entries}"))
         });
         report.add(path, result);
     }
     check_log(vfs, &layout, Some((&identity, &state)), &mut report)?;
     Ok(report)
+}
+
+/// A number of things: `1 page`, `2 pages`.
+fn counted(count: u64, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        count => format!("{count} {many}"),
+    }
 }
 
 /// Checks every blob pointer of a table that has passed its own check: the pointer leads to the value
@@ -277,10 +287,9 @@ fn check_log(
             if let Some((identity, state)) = known {
                 check_connection(&log, &found, identity, state)?;
             }
-            Ok(format!(
-                "{} segments, {} entries",
-                found.segments, found.entries
-            ))
+            let segments = counted(found.segments, "segment", "segments");
+            let entries = counted(found.entries, "entry", "entries");
+            Ok(format!("{segments}, {entries}"))
         });
         report.add(log, result);
     } else if known.is_some_and(|(_, state)| state.log_started) {

@@ -43,15 +43,16 @@ fn spawn(
     name: &str,
     run: impl FnOnce(&Core) + Send + 'static,
 ) -> Result<JoinHandle<()>> {
-    let core = core.clone();
+    let of_thread = core.clone();
     let body = move || {
-        let _guard = PanicGuard(&core);
-        run(&core);
+        let _guard = PanicGuard(&of_thread);
+        run(&of_thread);
     };
     let thread = thread::Builder::new()
         .name(format!("bowline-{name}"))
         .spawn(body);
-    thread.map_err(|e| Error::Internal(format!("cannot start a thread: {e}")))
+    // The system has no more threads or no memory for one.
+    thread.map_err(|e| Error::io("start a thread for", core.files.layout.root(), e))
 }
 
 /// Reports a panic of a background thread to the writers that would wait for it forever.
