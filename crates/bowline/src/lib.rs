@@ -66,6 +66,7 @@ mod tree_hashes;
 mod watcher;
 
 pub use bowline_core::error::{Error, Result};
+pub use bowline_core::graph::cancel::Cancel;
 pub use bowline_core::graph::{AttributesRef, BlockRef, EdgeRef, Precedence};
 pub use bowline_core::kv::{Entry, EntryRef, LeaseKeys, Range, RangeIter, Version};
 pub use bowline_core::lease::{Lease, LeaseId};
@@ -86,7 +87,10 @@ pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
-pub use graph_view::{Graph, ShortestPath, Traverse};
+pub use graph_view::{
+    BlockLabels, BlockValues, ClusteringCoefficients, Communities, Distances, Graph, KHop,
+    PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Triangles, WeightedDistances,
+};
 pub use ingest::Ingest;
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;
