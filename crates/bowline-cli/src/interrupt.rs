@@ -1,11 +1,14 @@
 //! Ctrl-C while a command of a session runs.
 //!
-//! The first ends a command that waits, and not the session. The second ends the process: the command that runs does
-//! not look for the first.
+//! The first ends a command that waits or computes, and not the session. The second ends the process: the command that
+//! runs does not look for the first.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use bowline::Cancel;
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -13,6 +16,9 @@ use tokio::signal::unix::{SignalKind, signal};
 static IS_CAUGHT: AtomicBool = AtomicBool::new(false);
 /// Whether one came since the command began.
 static IS_PRESSED: AtomicBool = AtomicBool::new(false);
+
+/// What ends the computation of the command that runs, if it has one.
+static CANCEL: Mutex<Option<Cancel>> = Mutex::new(None);
 
 /// How a process ends that an interrupt has ended, to its shell.
 const EXIT_CODE: i32 = 130;
@@ -38,6 +44,9 @@ pub(crate) fn catch() -> io::Result<()> {
                 if IS_PRESSED.swap(true, Ordering::Relaxed) {
                     std::process::exit(EXIT_CODE);
                 }
+                if let Some(cancel) = &*computation() {
+                    cancel.cancel();
+                }
             }
         });
     };
@@ -50,6 +59,23 @@ pub(crate) fn catch() -> io::Result<()> {
 /// Forgets what came before a command.
 pub(crate) fn begin() {
     IS_PRESSED.store(false, Ordering::Relaxed);
+    *computation() = None;
+}
+
+fn computation() -> MutexGuard<'static, Option<Cancel>> {
+    // Nothing that holds it can panic half-way.
+    CANCEL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an interrupt sets while the command runs, for its computation.
+pub(crate) fn cancel() -> Cancel {
+    let cancel = Cancel::new();
+    *computation() = Some(cancel.clone());
+    // One that came before this line found nothing to set.
+    if is_pressed() {
+        cancel.cancel();
+    }
+    cancel
 }
 
 /// Whether the command that waits is to end.
