@@ -6,8 +6,8 @@
 //! algorithm; a good one keeps it from reading what lies in other directions.
 //!
 //! An estimate need not be *consistent*: a block that is reached more cheaply later is expanded again. With a consistent
-//! estimate none is, and it takes O((blocks + edges)·log edges) time and 64 B per block found plus 32 B per edge of
-//! memory, of the part that it reads; without, the time can be exponential at worst.
+//! estimate none is, and it takes O((blocks + edges)·log edges) time and about 120 B per block found plus 24 B per edge
+//! of memory, of the part that it reads; without, the time can be exponential at worst.
 //!
 //! Among paths of equal weight it returns the one that it finds first; which one depends on the estimate. Sums are of
 //! floating-point numbers: where two paths differ by a rounding error, either may be returned.

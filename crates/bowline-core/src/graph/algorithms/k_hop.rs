@@ -1,7 +1,7 @@
 //! The neighborhood of a block: every block within `k` edges of it.
 //!
 //! Breadth-first search (Moore, "The shortest path through a maze", 1959) by levels, over the trees: it reads only the
-//! blocks nearer than `k`. O(their edges) time, and up to 80 B of memory per block found.
+//! blocks nearer than `k`. O(their edges) time, and about 100 B of memory per block found.
 //!
 //! Invariant: a level has exactly the blocks at its distance, each once. The start is in no level, also when it has a
 //! self-loop.

@@ -6,7 +6,7 @@
 //! on the path may still close the way, so the time per path has no bound but that of the number of partial paths, which
 //! can be exponential. The caller takes one path after another, and stops or cancels when it has enough.
 //!
-//! Memory: 48 B per block within the bound of the end, and 32 B per neighbor of the blocks on the path.
+//! Memory: about 100 B per block within the bound of the end, and 32 B per neighbor of the blocks on the path.
 //!
 //! Paths come in the order of edges: compared edge by edge from the start, leaving before arriving edges, then by kind,
 //! then by id. Two kinds of edges between the same blocks make two paths. The path from a block to itself is the one
