@@ -95,9 +95,11 @@ impl Exit {
             | E::TooManyConflicts { .. }
             | E::CompareFailed { .. }
             | E::LeaseExists { .. } => Exit::Conflict,
-            E::MissingBlock { .. } | E::UnknownKind { .. } | E::LeaseNotFound { .. } => {
-                Exit::NotFound
-            }
+            E::MissingBlock { .. }
+            | E::UnknownKind { .. }
+            | E::LeaseNotFound { .. }
+            // The user has ended it, as one ends a wait.
+            | E::Canceled => Exit::NotFound,
             E::EmptyKey
             | E::KeyTooLarge { .. }
             | E::ValueTooLarge { .. }

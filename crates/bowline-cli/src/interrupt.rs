@@ -1,16 +1,19 @@
 //! Ctrl-C while a command of a session runs.
 //!
 //! The first ends the command, and not the session. A command looks for it where it waits and between two items of what it
-//! reads or writes. One that computes for long without either, such as the check of a directory, does not look before its
-//! end: after a second the session says so, and another Ctrl-C ends the process.
+//! reads or writes, and a computation on the graph looks every few thousand steps. One that computes for long without
+//! either, such as the check of a directory, does not look before its end: after a second the session says so, and another
+//! Ctrl-C ends the process.
 //!
 //! At the prompt Ctrl-C is a key of the editor. A signal that comes then is for no command, and is ignored.
 
 use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bowline::Cancel;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tokio::signal::unix::{SignalKind, signal};
@@ -25,6 +28,9 @@ static IS_RUNNING: AtomicBool = AtomicBool::new(false);
 static IS_PRESSED: AtomicBool = AtomicBool::new(false);
 /// How many commands have begun.
 static COMMANDS: AtomicU64 = AtomicU64::new(0);
+
+/// What ends the computation of the command that runs, if it has one.
+static CANCEL: Mutex<Option<Cancel>> = Mutex::new(None);
 
 /// How a process ends that an interrupt has ended, to its shell.
 const EXIT_CODE: i32 = 130;
@@ -55,6 +61,9 @@ pub(crate) fn catch() -> io::Result<()> {
                 if IS_PRESSED.swap(true, Ordering::Relaxed) {
                     std::process::exit(EXIT_CODE);
                 }
+                if let Some(cancel) = &*computation() {
+                    cancel.cancel();
+                }
                 tokio::spawn(hint(COMMANDS.load(Ordering::Relaxed)));
             }
         });
@@ -76,6 +85,22 @@ async fn hint(command: u64) {
     }
 }
 
+fn computation() -> MutexGuard<'static, Option<Cancel>> {
+    // Nothing that holds it can panic half-way.
+    CANCEL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an interrupt sets while the command runs, for its computation.
+pub(crate) fn cancel() -> Cancel {
+    let cancel = Cancel::new();
+    *computation() = Some(cancel.clone());
+    // One that came before this line found nothing to set.
+    if is_pressed() {
+        cancel.cancel();
+    }
+    cancel
+}
+
 /// A command that runs. What comes before or after it does not concern it.
 pub(crate) struct Running;
 
@@ -84,6 +109,7 @@ impl Running {
     pub(crate) fn begin() -> Running {
         COMMANDS.fetch_add(1, Ordering::Relaxed);
         IS_PRESSED.store(false, Ordering::Relaxed);
+        *computation() = None;
         IS_RUNNING.store(true, Ordering::Relaxed);
         Running
     }

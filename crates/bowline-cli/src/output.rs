@@ -58,6 +58,8 @@ pub enum Field {
     Number(u64),
     /// A ratio or a weight.
     Real(f64),
+    /// A number that may be very small: with three digits that mean something in a table.
+    Fine(f64),
     /// Yes or no.
     Flag(bool),
     /// Attributes: `key=value` pairs in a table, an object in JSON.
@@ -124,6 +126,7 @@ impl Field {
             Field::Bytes(bytes) => escape(bytes).into_owned(),
             Field::Number(number) => number.to_string(),
             Field::Real(number) => format!("{number:.3}"),
+            Field::Fine(number) => fine(*number),
             Field::Flag(true) => "yes".to_owned(),
             Field::Flag(false) => "no".to_owned(),
             Field::Attributes(attributes) => {
@@ -156,7 +159,7 @@ impl Field {
     }
 
     fn is_number(&self) -> bool {
-        matches!(self, Field::Number(_) | Field::Real(_))
+        matches!(self, Field::Number(_) | Field::Real(_) | Field::Fine(_))
     }
 }
 
@@ -169,6 +172,15 @@ fn list(texts: &[String], shown_max: usize) -> String {
         list.push_str(&format!(", and {} more", grouped(more)));
     }
     list
+}
+
+/// A number of at least 0 with three digits behind the point, and more where it begins later.
+fn fine(number: f64) -> String {
+    if number == 0.0 || number >= 0.1 {
+        return format!("{number:.3}");
+    }
+    let zeros = (-number.log10()).floor() as usize;
+    format!("{number:.*}", zeros + 3)
 }
 
 /// A number with commas between thousands.
@@ -355,7 +367,7 @@ impl<'f, I: Iterator<Item = (&'f str, &'f Field)> + Clone> Serialize for Object<
                     }
                 },
                 Field::Number(number) => map.serialize_entry(name, number)?,
-                Field::Real(number) => map.serialize_entry(name, number)?,
+                Field::Real(number) | Field::Fine(number) => map.serialize_entry(name, number)?,
                 Field::Flag(flag) => map.serialize_entry(name, flag)?,
                 Field::Attributes(attributes) => map.serialize_entry(name, attributes)?,
                 Field::List(texts) => map.serialize_entry(name, texts)?,

@@ -186,6 +186,9 @@ pub enum Error {
         /// was given.
         value: Option<String>,
     },
+    /// The computation was ended by its `Cancel`. It has no result.
+    #[error("the computation was canceled before it had a result: run it again to have one")]
+    Canceled,
     /// No lease has this id.
     #[error("lease {id} does not exist: it expired, was revoked, or was never granted")]
     LeaseNotFound {

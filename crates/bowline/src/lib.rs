@@ -66,6 +66,7 @@ mod tree_hashes;
 mod watcher;
 
 pub use bowline_core::error::{Error, Result};
+pub use bowline_core::graph::cancel::Cancel;
 pub use bowline_core::graph::csr::GraphViewStats;
 pub use bowline_core::graph::{AttributesRef, BlockRef, EdgeRef, Precedence};
 pub use bowline_core::kv::{Entry, EntryRef, LeaseKeys, Range, RangeIter, Version};
@@ -87,7 +88,11 @@ pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
-pub use graph_view::{Graph, NeighborRef, ShortestPath, Traverse, Traversed, VisitRef};
+pub use graph_view::{
+    BlockLabels, BlockValues, ClusteringCoefficients, Communities, Distances, Graph, KHop,
+    NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed, Triangles,
+    VisitRef, WeightedDistances,
+};
 pub use ingest::Ingest;
 pub use read_only::check_member;
 pub use reader::{DbReader, Stats};

@@ -4,6 +4,7 @@ use bowline::Revision;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Write;
+use super::graph_algorithms::Algorithm;
 use crate::import::BlockRef;
 use bowline_load::units::parse_size;
 
@@ -244,6 +245,9 @@ pub enum Graph {
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
     },
+    /// An algorithm.
+    #[command(flatten)]
+    Algorithm(Algorithm),
     /// Count blocks and edges by kind, and degrees
     #[command(after_help = "Examples:
   bowline graph stats
@@ -318,7 +322,7 @@ pub struct Bounds {
 }
 
 /// Reads a block's name or id.
-fn parse_block(text: &str) -> Result<BlockRef, String> {
+pub(super) fn parse_block(text: &str) -> Result<BlockRef, String> {
     if text.is_empty() {
         return Err("a block has a name of at least one byte, or an id".to_owned());
     }

@@ -9,6 +9,7 @@ pub mod cluster;
 mod files;
 mod global;
 mod graph;
+mod graph_algorithms;
 mod keys;
 mod serve;
 
@@ -23,6 +24,7 @@ pub use files::{
 pub use global::ClusterOptions;
 use global::{CLUSTER, DIRECTORY, PRINTED, without};
 pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
+pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
 

@@ -1,10 +1,11 @@
-//! `graph neighbors|reach|path|order|components|stats|dot`.
+//! `graph neighbors|reach|path|order|components|stats|dot`; the algorithms are in [`super::graph_algorithms`].
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use bowline::{BlockId, Direction, Neighbor, Path, Stop, Traversal};
 
+use super::graph_algorithms;
 use super::transfer::{block_item, edge_item};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Output};
 use crate::context::{Context, at_most, counted, not_found};
@@ -24,6 +25,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
         | Graph::Path { edges, .. }
         | Graph::Dot { edges, .. } => &edges.scope,
         Graph::Order { scope } | Graph::Components { scope, .. } | Graph::Stats { scope } => scope,
+        Graph::Algorithm(args) => return graph_algorithms::run(context, args),
     };
     let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
     let graph = &target.at(scope.rev)?;
@@ -85,7 +87,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             found.sort_by_key(|component| Reverse(component.len()));
             let count = found.len();
             found.truncate(at_most(*limit));
-            components(context, graph, &found)?;
+            components(context, graph, &["component", "size", "blocks"], &found)?;
             let what = if *strong { "strongly" } else { "weakly" };
             let count = counted(count, &format!("{what} connected component"));
             context.remark(&count)
@@ -96,6 +98,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             edges,
             bounds,
         } => dot(context, graph, block.as_ref(), edges, bounds),
+        Graph::Algorithm(args) => graph_algorithms::run(context, args),
     }
 }
 
@@ -203,9 +206,11 @@ fn order(context: &mut Context<'_, '_>, graph: &View<'_>, ids: &[BlockId]) -> Re
     context.rows(&["position", "block", "id"], rows)
 }
 
-fn components(
+/// Numbered sets of blocks.
+pub(super) fn components(
     context: &mut Context<'_, '_>,
     graph: &View<'_>,
+    columns: &'static [&'static str],
     found: &[Vec<BlockId>],
 ) -> Result<(), Failure> {
     let mut labels = Labels::of(graph, found.iter().flatten().copied())?;
@@ -214,7 +219,7 @@ fn components(
         let names = Field::List(labels.all(component)?);
         Ok(vec![number.into(), size.into(), names])
     });
-    context.rows(&["component", "size", "blocks"], rows)
+    context.rows(columns, rows)
 }
 
 fn dot(

@@ -12,6 +12,7 @@ mod children;
 pub(crate) mod cluster;
 pub(crate) mod endpoints;
 pub(crate) mod graph;
+mod graph_algorithms;
 mod heaps;
 pub(crate) mod keys;
 pub(crate) mod leases;

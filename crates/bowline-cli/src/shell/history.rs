@@ -170,7 +170,7 @@ mod tests {
                     }
                 })
             });
-            sessions.map(|session| session.join().unwrap());
+            let _ = sessions.map(|session| session.join().unwrap());
             is_done.store(true, Ordering::Relaxed);
             assert!(look.join().unwrap() > 0);
         });

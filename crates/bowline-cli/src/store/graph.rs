@@ -67,7 +67,8 @@ fn named(revision: Revision, stats: &GraphStats) -> Vec<(&'static str, Field)> {
     ]
 }
 
-fn direction(direction: Direction) -> bowline::Direction {
+/// The direction of the library.
+pub(crate) fn direction(direction: Direction) -> bowline::Direction {
     match direction {
         Direction::Out => bowline::Direction::Out,
         Direction::In => bowline::Direction::In,

@@ -5,6 +5,7 @@ mod commands;
 mod crowd;
 mod errors;
 mod exit_codes;
+mod graph_algorithms;
 mod graph_remote;
 mod hostile;
 mod hostile_crowd;

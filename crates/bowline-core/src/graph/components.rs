@@ -2,24 +2,25 @@
 //!
 //! In a strongly connected component each block reaches each other along edges: Tarjan's algorithm
 //! ("Depth-first search and linear graph algorithms", 1972) with an explicit stack. Weakly connected
-//! components ignore the direction of edges: union-find with path halving, where the smaller number becomes
-//! the root.
+//! components ignore the direction of edges: [`algorithms::weak_components`](super::algorithms::weak_components).
 //!
-//! The first takes O(blocks + edges) time and up to 32 B per block beside the result; the second
-//! O(blocks + edges·log blocks) at worst, in practice about the same, and 4 B per block.
+//! The first takes O(blocks + edges) time and up to 32 B per block beside the result.
 
+use super::algorithms::weak_components::weak_labels;
+use super::cancel::Cancel;
 use super::view::DenseView;
+use crate::Result;
 use bowline_types::BlockId;
 
 /// The strongly connected components: each ascending, in the order of their first blocks. A block
 /// on no cycle is a component of its own.
-pub fn strong_components(view: &DenseView) -> Vec<Vec<BlockId>> {
-    group(view, &strong_labels(view))
+pub fn strong_components(view: &DenseView, cancel: &Cancel) -> Result<Vec<Vec<BlockId>>> {
+    Ok(group(view, &strong_labels(view, cancel)?))
 }
 
 /// The weakly connected components: each ascending, in the order of their first blocks.
-pub fn weak_components(view: &DenseView) -> Vec<Vec<BlockId>> {
-    group(view, &weak_labels(view))
+pub fn weak_components(view: &DenseView, cancel: &Cancel) -> Result<Vec<Vec<BlockId>>> {
+    Ok(group(view, &weak_labels(view, cancel)?))
 }
 
 /// How many different labels there are.
@@ -32,7 +33,7 @@ pub(crate) fn count_labels(labels: &[u32]) -> u64 {
 }
 
 /// For each block the number of one block of its strongly connected component.
-pub(crate) fn strong_labels(view: &DenseView) -> Vec<u32> {
+pub(crate) fn strong_labels(view: &DenseView, cancel: &Cancel) -> Result<Vec<u32>> {
     const NONE: u32 = u32::MAX;
     let blocks = view.block_count();
     // When a block was found, and the earliest found block of its component known to be reached.
@@ -68,6 +69,7 @@ pub(crate) fn strong_labels(view: &DenseView) -> Vec<u32> {
                 continue;
             }
             let done = *number;
+            cancel.check()?;
             walk.pop();
             if let Some((parent, _)) = walk.last() {
                 let parent = *parent as usize;
@@ -84,30 +86,7 @@ pub(crate) fn strong_labels(view: &DenseView) -> Vec<u32> {
             }
         }
     }
-    labels
-}
-
-/// For each block the smallest number of its weakly connected component.
-pub(crate) fn weak_labels(view: &DenseView) -> Vec<u32> {
-    fn root_of(parents: &mut [u32], mut number: u32) -> u32 {
-        while parents[number as usize] != number {
-            let grandparent = parents[parents[number as usize] as usize];
-            parents[number as usize] = grandparent;
-            number = grandparent;
-        }
-        number
-    }
-    let mut parents: Vec<u32> = (0..view.block_count()).collect();
-    for (source, row) in view.outgoing().iter() {
-        for &target in row {
-            let a = root_of(&mut parents, source);
-            let b = root_of(&mut parents, target);
-            parents[a.max(b) as usize] = a.min(b);
-        }
-    }
-    (0..view.block_count())
-        .map(|number| root_of(&mut parents, number))
-        .collect()
+    Ok(labels)
 }
 
 /// The blocks of each label, labels in the order of their first blocks.
@@ -133,6 +112,8 @@ mod tests {
     use super::*;
     use bowline_types::Direction;
 
+    const NEVER: &Cancel = &Cancel::never();
+
     fn parts(graph: &MemoryGraph) -> (Vec<Vec<u128>>, Vec<Vec<u128>>) {
         let view = DenseView::build(graph, &KindFilter::All, false).expect("builds");
         let plain = |parts: Vec<Vec<BlockId>>| -> Vec<Vec<u128>> {
@@ -142,8 +123,8 @@ mod tests {
                 .collect()
         };
         (
-            plain(strong_components(&view)),
-            plain(weak_components(&view)),
+            plain(strong_components(&view, NEVER).expect("runs")),
+            plain(weak_components(&view, NEVER).expect("runs")),
         )
     }
 
@@ -179,8 +160,12 @@ mod tests {
         let graph = MemoryGraph::new(3, [(0, 1, 1), (1, 1, 0), (1, 2, 2), (2, 2, 1)]);
         let view = DenseView::build(&graph, &KindFilter::only([KindId(2)]), false).unwrap();
         let expected = [vec![BlockId(0)], vec![BlockId(1), BlockId(2)]];
-        assert_eq!(strong_components(&view), expected);
-        assert_eq!(weak_components(&view), expected);
+        assert_eq!(strong_components(&view, NEVER).unwrap(), expected);
+        assert_eq!(weak_components(&view, NEVER).unwrap(), expected);
+        let cancel = Cancel::new();
+        cancel.cancel();
+        let ended = strong_components(&view, &cancel);
+        assert!(matches!(ended, Err(crate::Error::Canceled)), "{ended:?}");
     }
 
     #[test]
@@ -215,21 +200,19 @@ mod tests {
                     parts
                 };
                 let context = format!("seed {seed} {kinds:?}");
-                assert_eq!(strong_components(&view), naive(Direction::Out), "{context}");
-                assert_eq!(weak_components(&view), naive(Direction::Both), "{context}");
-                let strong = count_labels(&strong_labels(&view));
-                assert_eq!(strong, strong_components(&view).len() as u64, "{context}");
-                let weak = weak_labels(&view);
-                assert_eq!(
-                    count_labels(&weak),
-                    weak_components(&view).len() as u64,
-                    "{context}"
-                );
-                for part in weak_components(&view) {
+                let strong = strong_components(&view, NEVER).unwrap();
+                assert_eq!(strong, naive(Direction::Out), "{context}");
+                let weak = weak_components(&view, NEVER).unwrap();
+                assert_eq!(weak, naive(Direction::Both), "{context}");
+                let labels = strong_labels(&view, NEVER).unwrap();
+                assert_eq!(count_labels(&labels), strong.len() as u64, "{context}");
+                let labels = weak_labels(&view, NEVER).unwrap();
+                assert_eq!(count_labels(&labels), weak.len() as u64, "{context}");
+                for part in weak {
                     let smallest = view.number(part[0]).unwrap();
                     for id in part {
                         assert_eq!(
-                            weak[view.number(id).unwrap() as usize],
+                            labels[view.number(id).unwrap() as usize],
                             smallest,
                             "{context}"
                         );

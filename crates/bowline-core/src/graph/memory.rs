@@ -9,7 +9,7 @@ use super::keys::{
 };
 use super::kind_id::KindId;
 use super::record::{block_kind, decode_edge, encode_block, encode_edge};
-use super::source::{GraphSource, KindFilter, NeighborRef};
+use super::source::{GraphSource, KindFilter, NeighborRef, VisitEdgeValue};
 use crate::Result;
 use bowline_types::{Attributes, Block, BlockId, Direction};
 
@@ -69,6 +69,11 @@ impl MemoryGraph {
             KindId(kind),
             BlockId(target),
         ));
+    }
+
+    /// How many blocks there are.
+    pub(crate) fn block_count(&self) -> u128 {
+        self.blocks.len() as u128
     }
 
     /// Every edge.
@@ -162,6 +167,15 @@ impl GraphSource for MemoryGraph {
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {
         for (source, kind, target) in self.edges() {
             visit(source, kind, target);
+        }
+        Ok(())
+    }
+
+    fn for_each_edge_value(&self, attribute: &str, visit: VisitEdgeValue<'_>) -> Result<()> {
+        for (key, value) in &self.edge_out {
+            let (source, kind, target) = split_edge_key(key).expect("made by edge_key");
+            let attributes = decode_edge(value).expect("made by encode_edge");
+            visit(source, kind, target, attributes.get(attribute));
         }
         Ok(())
     }

@@ -11,18 +11,21 @@
 //!      walk           order
 //!        |            components
 //!    traverse         stats
-//!    reach, path
+//!    reach, path      algorithms
 //! ```
 //!
 //! `csr` keeps all edges in memory, with dense numbers, beside the trees; every commit changes it.
 //!
 //! Local algorithms start at a block (`traverse`, `reach`, `path`) and read only the part of the trees that
-//! they visit. Global algorithms (`order`, `components`, `stats`) first read the whole graph into a `view`.
+//! they visit. Global algorithms (`order`, `components`, `stats`) first read the whole graph into a `view`. The folder
+//! `algorithms` has both sorts. A `cancel` ends those that may take long.
 //!
 //! Invariants: no algorithm recurses, so the depth of a graph is bounded by memory, not by the
 //! stack. Every result is a function of the snapshot alone: hash maps are never iterated, and each
 //! algorithm defines which of several results it gives.
 
+pub mod algorithms;
+pub mod cancel;
 pub mod components;
 pub mod csr;
 #[cfg(any(test, fuzzing))]
@@ -42,6 +45,7 @@ pub mod stats;
 pub mod traverse;
 pub mod view;
 pub mod walk;
+mod weighted_view;
 
 pub use bowline_types::{Attributes, Block, BlockId, Direction, Edge};
 pub use keys::{
@@ -52,4 +56,4 @@ pub use lent::{AttributesRef, BlockRef, EdgeRef};
 pub use order::Precedence;
 pub use record::{block_kind, decode_block, decode_edge};
 pub(crate) use record::{encode_block, encode_edge};
-pub use source::{GraphSource, KindFilter, NeighborRef};
+pub use source::{GraphSource, KindFilter, NeighborRef, VisitEdgeValue};

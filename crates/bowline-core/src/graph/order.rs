@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::cancel::Cancel;
 use super::view::{DenseView, Rows};
 use crate::{Error, Result};
 use bowline_types::BlockId;
@@ -46,7 +47,11 @@ pub enum Precedence {
 
 /// All blocks in topological order by `precedence`, with the smallest possible ids first. Fails with
 /// [`Error::Cycle`], a cycle along its edges from its smallest block.
-pub fn topological_order(view: &DenseView, precedence: Precedence) -> Result<Vec<BlockId>> {
+pub fn topological_order(
+    view: &DenseView,
+    precedence: Precedence,
+    cancel: &Cancel,
+) -> Result<Vec<BlockId>> {
     let rows = match (precedence, view.incoming()) {
         (Precedence::SourceFirst, _) => Cow::Borrowed(view.outgoing()),
         (Precedence::TargetFirst, Some(incoming)) => Cow::Borrowed(incoming),
@@ -63,6 +68,7 @@ pub fn topological_order(view: &DenseView, precedence: Precedence) -> Result<Vec
         .collect();
     let mut order = Vec::with_capacity(rows.len());
     while let Some(Reverse(number)) = ready.pop() {
+        cancel.check()?;
         order.push(view.id(number));
         for &later in rows.row(number) {
             waiting_for[later as usize] -= 1;
@@ -132,14 +138,15 @@ mod tests {
     use super::super::source::KindFilter;
     use super::*;
 
+    const NEVER: &Cancel = &Cancel::never();
     const BOTH: [Precedence; 2] = [Precedence::SourceFirst, Precedence::TargetFirst];
 
     fn order(graph: &MemoryGraph, precedence: Precedence) -> Result<Vec<u128>> {
         let view = DenseView::build(graph, &KindFilter::All, false)?;
-        let order = topological_order(&view, precedence)?;
+        let order = topological_order(&view, precedence, NEVER)?;
         let view = DenseView::build(graph, &KindFilter::All, true)?;
         assert_eq!(
-            topological_order(&view, precedence)?,
+            topological_order(&view, precedence, NEVER)?,
             order,
             "the same with arriving rows"
         );
@@ -200,8 +207,12 @@ mod tests {
         let graph = MemoryGraph::new(2, [(0, 1, 1), (1, 2, 0)]);
         assert_eq!(cycle(&graph, Precedence::SourceFirst), [0, 1, 0]);
         let view = DenseView::build(&graph, &KindFilter::only([KindId(2)]), false).unwrap();
-        let order = topological_order(&view, Precedence::SourceFirst).unwrap();
+        let order = topological_order(&view, Precedence::SourceFirst, NEVER).unwrap();
         assert_eq!(order, [BlockId(1), BlockId(0)]);
+        let cancel = Cancel::new();
+        cancel.cancel();
+        let ended = topological_order(&view, Precedence::SourceFirst, &cancel);
+        assert!(matches!(ended, Err(Error::Canceled)), "{ended:?}");
     }
 
     #[test]
@@ -239,7 +250,7 @@ mod tests {
                 for precedence in BOTH {
                     let context = format!("seed {seed} {kinds:?} {precedence:?}");
                     match (
-                        topological_order(&view, precedence),
+                        topological_order(&view, precedence, NEVER),
                         naive(&graph, &edges, precedence),
                     ) {
                         (Ok(found), Some(expected)) => assert_eq!(found, expected, "{context}"),

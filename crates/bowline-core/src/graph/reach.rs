@@ -47,6 +47,7 @@ pub fn reaches<W: Walk>(
             return Ok(false);
         }
         for node in std::mem::take(&mut near.frontier) {
+            graph.check()?;
             for &next in graph.row(node, near.direction, kinds, &mut buffer)?.nodes {
                 if far.found.contains(next) {
                     return Ok(true);

@@ -6,6 +6,9 @@ use crate::error::show_key;
 use crate::{Error, Result};
 use bowline_types::{Attributes, BlockId, Direction};
 
+/// Receives the source, kind and target of an edge, and the value of one of its attributes.
+pub type VisitEdgeValue<'a> = &'a mut dyn FnMut(BlockId, KindId, BlockId, Option<&str>);
+
 /// A snapshot of a graph. Every call sees the same revision.
 pub trait GraphSource {
     /// Appends the neighbors of `id` in `direction` over edges whose kind passes, in key order
@@ -35,6 +38,14 @@ pub trait GraphSource {
 
     /// Visits every edge as (source, kind, target), in ascending order.
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()>;
+
+    /// Visits every edge as [`for_each_edge`](GraphSource::for_each_edge) does, with the value of one of its attributes.
+    fn for_each_edge_value(&self, attribute: &str, visit: VisitEdgeValue<'_>) -> Result<()>;
+
+    /// Fails when the question was canceled.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// One end of an edge, seen from the other.

@@ -18,6 +18,8 @@
 //! several kinds.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::OnceLock;
 
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, dangling_edge};
@@ -28,7 +30,8 @@ use bowline_types::BlockId;
 pub struct DenseView {
     ids: Vec<BlockId>,
     outgoing: Rows,
-    incoming: Option<Rows>,
+    /// Once they are asked for.
+    incoming: OnceLock<Rows>,
     block_kinds: BTreeMap<KindId, u64>,
     edge_kinds: BTreeMap<KindId, u64>,
 }
@@ -39,6 +42,20 @@ impl DenseView {
         graph: &impl GraphSource,
         kinds: &KindFilter,
         with_incoming: bool,
+    ) -> Result<DenseView> {
+        let view = DenseView::build_from(graph, kinds, |visit| graph.for_each_edge(visit))?;
+        if with_incoming {
+            view.incoming_or_transposed();
+        }
+        Ok(view)
+    }
+
+    /// Reads the blocks of a graph, and the edges that `edges` visits in the order of
+    /// [`GraphSource::for_each_edge`].
+    pub(crate) fn build_from(
+        graph: &impl GraphSource,
+        kinds: &KindFilter,
+        edges: impl FnOnce(&mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()>,
     ) -> Result<DenseView> {
         let mut ids: Vec<BlockId> = Vec::new();
         let mut block_kinds = BTreeMap::new();
@@ -63,7 +80,7 @@ impl DenseView {
         let mut edge_kinds: BTreeMap<KindId, u64> = BTreeMap::new();
         let mut dangling = None;
         let mut last: Option<(usize, KindId, usize)> = None;
-        graph.for_each_edge(&mut |source, kind, target| {
+        edges(&mut |source, kind, target| {
             if dangling.is_some() || !kinds.passes(kind) {
                 return;
             }
@@ -84,12 +101,10 @@ impl DenseView {
         if let Some(error) = dangling {
             return Err(error);
         }
-        let outgoing = rows.finish();
-        let incoming = with_incoming.then(|| outgoing.transposed());
         Ok(DenseView {
             ids,
-            outgoing,
-            incoming,
+            outgoing: rows.finish(),
+            incoming: OnceLock::new(),
             block_kinds,
             edge_kinds,
         })
@@ -110,10 +125,19 @@ impl DenseView {
         self.ids[number as usize]
     }
 
+    /// The ids by number, for who needs the edges no more.
+    pub fn into_ids(self) -> Vec<BlockId> {
+        self.ids
+    }
+
     /// The number of a block by its id.
-    #[cfg(test)]
-    pub fn number(&self, id: BlockId) -> Option<u32> {
+    pub(crate) fn number(&self, id: BlockId) -> Option<u32> {
         self.ids.binary_search(&id).ok().map(|number| number as u32)
+    }
+
+    /// The number of a block by its id, or the error for a block that does not exist.
+    pub fn require_number(&self, id: BlockId) -> Result<u32> {
+        self.number(id).ok_or(Error::MissingBlock { id })
     }
 
     /// The targets of each block's edges.
@@ -121,9 +145,15 @@ impl DenseView {
         &self.outgoing
     }
 
-    /// The sources of the edges that arrive at each block, ascending, if built `with_incoming`.
+    /// The sources of the edges that arrive at each block, ascending, if built `with_incoming` or made since.
     pub fn incoming(&self) -> Option<&Rows> {
-        self.incoming.as_ref()
+        self.incoming.get()
+    }
+
+    /// The sources of the edges that arrive at each block, ascending. The first call makes them: O(blocks + edges).
+    #[inline]
+    pub(crate) fn incoming_or_transposed(&self) -> &Rows {
+        self.incoming.get_or_init(|| self.outgoing.transposed())
     }
 
     /// How many blocks there are of each kind.
@@ -139,7 +169,7 @@ impl DenseView {
     /// How much memory it holds.
     pub fn memory_bytes(&self) -> u64 {
         let ids = (self.ids.capacity() * size_of::<BlockId>()) as u64;
-        let incoming = self.incoming.as_ref().map_or(0, Rows::memory_bytes);
+        let incoming = self.incoming.get().map_or(0, Rows::memory_bytes);
         ids + self.outgoing.memory_bytes() + incoming
     }
 }
@@ -175,9 +205,16 @@ impl Rows {
     }
 
     /// The row of one block.
+    #[inline]
     pub fn row(&self, number: u32) -> &[u32] {
+        &self.ends[self.range(number)]
+    }
+
+    /// Where the row of one block stands among all ends.
+    #[inline]
+    pub(crate) fn range(&self, number: u32) -> Range<usize> {
         let number = number as usize;
-        &self.ends[self.starts[number]..self.starts[number + 1]]
+        self.starts[number]..self.starts[number + 1]
     }
 
     /// Every row with its number.

@@ -117,6 +117,9 @@ pub trait Walk {
     /// The size of the stored record of a block; `None` when there is no such block.
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>>;
 
+    /// Fails when the walk was canceled; asked once for each expanded node.
+    fn check(&self) -> Result<()>;
+
     /// No marks.
     fn marks(&self) -> Self::Marks;
 
@@ -182,6 +185,10 @@ impl<G: GraphSource> Walk for ByIds<'_, G> {
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
         self.graph.block_size_bytes(id)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.graph.check()
     }
 
     fn marks(&self) -> IdMarks {
@@ -286,6 +293,11 @@ impl<G: GraphSource> Walk for InView<'_, G> {
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
         self.trees.block_size_bytes(id)
+    }
+
+    #[inline]
+    fn check(&self) -> Result<()> {
+        self.trees.check()
     }
 
     fn marks(&self) -> OrdinalMarks {

@@ -4,9 +4,12 @@
 //! neighbors of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
 //! read through [`GraphSource`] and do not depend on trees.
 
+mod algorithms;
+mod paths;
 mod reader;
 mod search;
 mod traversed;
+mod values;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::{Arc, OnceLock};
@@ -16,12 +19,14 @@ use bowline_storage::{EntryKind, TreeId};
 
 use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::cancel::Cancel;
 use bowline_core::graph::csr::State;
 use bowline_core::graph::path::unweighted;
 use bowline_core::graph::walk::InView;
 use bowline_core::graph::{
     self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
-    KindId, Precedence, components, order, reach, stats,
+    KindId, Precedence, VisitEdgeValue, algorithms::weak_components, components, order, reach,
+    stats,
 };
 use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
@@ -29,9 +34,14 @@ use bowline_core::trees;
 use bowline_types::{GraphStats, Neighbor, Path};
 use smallvec::SmallVec;
 
+pub use algorithms::{
+    ClusteringCoefficients, Communities, Distances, PageRank, Triangles, WeightedDistances,
+};
+pub use paths::{KHop, PathIter, SimplePaths};
 use reader::Sources;
 pub use search::{ShortestPath, Traverse};
 pub use traversed::{Traversed, VisitRef};
+pub use values::{BlockLabels, BlockValues};
 
 /// A neighbor that [`Graph::visit_neighbors`] lends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +102,7 @@ pub struct Graph {
     snapshot: Snapshot,
     /// The view of this revision, once it has answered.
     view: OnceLock<Arc<State>>,
+    cancel: Cancel,
 }
 
 impl Snapshot {
@@ -106,6 +117,7 @@ impl Graph {
     pub(crate) fn new(snapshot: Snapshot) -> Graph {
         Graph {
             snapshot,
+            cancel: Cancel::never(),
             view: OnceLock::new(),
         }
     }
@@ -183,6 +195,17 @@ impl Graph {
 
     fn kind_name(&self, id: KindId) -> Result<Arc<str>> {
         kind_name(&self.core().kinds, id)
+    }
+
+    /// The same graph, of which what takes long ends soon after `cancel` is set: reading the whole graph, the
+    /// algorithms, traversals and paths. They fail with [`Error::Canceled`]. See [`Cancel`] for an example.
+    #[must_use]
+    pub fn cancelable(&self, cancel: &Cancel) -> Graph {
+        Graph {
+            snapshot: self.snapshot.clone(),
+            cancel: cancel.clone(),
+            view: self.view.clone(),
+        }
     }
 
     /// The revision of its snapshot.
@@ -488,7 +511,7 @@ impl Graph {
         precedence: Precedence,
     ) -> Result<Vec<BlockId>> {
         let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
-        order::topological_order(&view, precedence)
+        order::topological_order(&view, precedence, &self.cancel)
     }
 
     /// The strongly connected components: maximal sets of blocks that can all reach each other. Each
@@ -501,7 +524,7 @@ impl Graph {
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Vec<BlockId>>> {
         let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
-        Ok(components::strong_components(&view))
+        components::strong_components(&view, &self.cancel)
     }
 
     /// The weakly connected components: maximal sets of blocks that are connected when the direction of
@@ -514,7 +537,35 @@ impl Graph {
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Vec<BlockId>>> {
         let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
-        Ok(components::weak_components(&view))
+        components::weak_components(&view, &self.cancel)
+    }
+
+    /// For each block the smallest id of its weakly connected component, in the order of ids. It is the same division
+    /// as [`Graph::weakly_connected_components`], in 20 bytes per block.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// # db.transact(|tx| {
+    /// #     (1..=3).try_for_each(|id| tx.put_block(&Block::new(BlockId(id), "host")))?;
+    /// #     tx.put_edge(&Edge::new(BlockId(3), "link", BlockId(1)))
+    /// # })?;
+    /// // 3 -> 1, and 2 alone.
+    /// let labels = db.snapshot().graph().weak_component_labels(["link"])?;
+    /// let labels: Vec<_> = labels.iter().map(|(id, label)| (id.0, label.0)).collect();
+    /// assert_eq!(labels, [(1, 1), (2, 2), (3, 1)]);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `UnknownKind`, `Canceled`.
+    pub fn weak_component_labels<N: AsRef<str>>(
+        &self,
+        kinds: impl IntoIterator<Item = N>,
+    ) -> Result<BlockLabels> {
+        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        let labels = weak_components::weak_labels(&view, &self.cancel)?;
+        Ok(BlockLabels::new(view.into_ids(), labels))
     }
 
     /// Statistics: counts, degrees, components, triangles. Reads the whole graph.
@@ -524,7 +575,7 @@ impl Graph {
     pub fn stats<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<GraphStats> {
         let view = graph::view::DenseView::build(self, &self.filter(kinds)?, true)?;
         let name = |kind| Ok(self.kind_name(kind)?.to_string());
-        stats::graph_stats(&view).try_map_kinds(name)
+        stats::graph_stats(&view, &self.cancel)?.try_map_kinds(name)
     }
 
     /// Visits every block in order of ids.
@@ -729,6 +780,7 @@ impl GraphSource for Graph {
             let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
             let kind = graph::block_kind(scan.bytes())
                 .ok_or_else(|| invalid("block", key, "its record does not decode"))?;
+            self.cancel.check()?;
             visit(id, kind);
         }
         Ok(())
@@ -736,8 +788,24 @@ impl GraphSource for Graph {
 
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {
         self.scan(trees::EDGE_OUT, |key, _| {
+            self.cancel.check()?;
             let (source, kind, target) = split(key)?;
             visit(source, kind, target);
+            Ok(())
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        self.cancel.check()
+    }
+
+    fn for_each_edge_value(&self, attribute: &str, visit: VisitEdgeValue<'_>) -> Result<()> {
+        self.scan(trees::EDGE_OUT, |key, bytes| {
+            self.cancel.check()?;
+            let (source, kind, target) = split(key)?;
+            let attributes = graph::decode_edge(bytes)
+                .ok_or_else(|| invalid("edge", key, "its record does not decode"))?;
+            visit(source, kind, target, attributes.get(attribute));
             Ok(())
         })
     }

@@ -14,6 +14,7 @@ use super::{Graph, split};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::{
     self, Attributes, BlockId, Direction, GraphSource, KindFilter, KindId, NeighborRef,
+    VisitEdgeValue,
 };
 use bowline_core::trees;
 
@@ -164,6 +165,14 @@ impl GraphSource for Reader<'_> {
 
     fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
         GraphSource::for_each_block(self.graph, visit)
+    }
+
+    fn for_each_edge_value(&self, attribute: &str, visit: VisitEdgeValue<'_>) -> Result<()> {
+        self.graph.for_each_edge_value(attribute, visit)
+    }
+
+    fn check(&self) -> Result<()> {
+        self.graph.check()
     }
 
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {

@@ -5,6 +5,7 @@
 use super::reader::Sources;
 use super::{Graph, Traversed};
 use bowline_core::error::{Error, Result};
+use bowline_core::graph::algorithms::a_star::guided_path;
 use bowline_core::graph::path::weighted::{Weight, is_weight, lightest_path};
 use bowline_core::graph::traverse::{self, TraverseSpec};
 use bowline_core::graph::walk::ByIds;
@@ -222,18 +223,7 @@ impl ShortestPath {
         let graph = &self.graph;
         let filter = graph.filter(&self.kinds)?;
         let (from, to, direction) = (self.from, self.to, self.direction);
-        if self.default_weight.is_some() && self.weight.is_none() {
-            return Err(Error::NotSupported {
-                what: "a default weight without a weight",
-                why: "it stands in for an attribute: name the attribute",
-            });
-        }
-        if self.default_weight.is_some_and(|number| !is_weight(number)) {
-            return Err(Error::NotSupported {
-                what: "this default weight",
-                why: "a weight is a finite number not below 0",
-            });
-        }
+        self.check_default_weight()?;
         let found = match &self.weight {
             None => graph.fewest_edges(from, to, direction, &filter, self.max_depth)?,
             Some(_) if self.max_depth.is_some() => {
@@ -252,4 +242,81 @@ impl ShortestPath {
         let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));
         named.transpose()
     }
+
+    /// Runs the search for a weighted path by A*: `estimate` gives what is left from a block to the end, and the search
+    /// does not read where the sum of cost and estimate is too large. The path is a lightest one if no estimate is more
+    /// than the true rest. An infinite estimate says that no path leads on; one below 0 says nothing.
+    ///
+    /// ```
+    /// use bowline::{Block, BlockId, Db, Edge};
+    ///
+    /// // A road along a line: block `n` is at kilometer `n`.
+    /// let db = Db::in_memory()?;
+    /// db.transact(|tx| {
+    ///     (0..100).try_for_each(|km| tx.put_block(&Block::new(BlockId(km), "town")))?;
+    ///     (1..100).try_for_each(|km| {
+    ///         tx.put_edge(&Edge::new(BlockId(km), "road", BlockId(km - 1)).attribute("km", "1"))?;
+    ///         tx.put_edge(&Edge::new(BlockId(km - 1), "road", BlockId(km)).attribute("km", "1"))
+    ///     })
+    /// })?;
+    /// let graph = db.snapshot().graph();
+    /// let search = graph.shortest_path(BlockId(40), BlockId(60)).weight("km");
+    /// // The distance as the crow flies. The towns below 40 are not visited.
+    /// let path = search.find_with_estimate(|town| (60 - town.0 as i64).abs() as f64)?;
+    /// assert_eq!(path.expect("a path").cost, 20.0);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`find`](ShortestPath::find) on a weighted path; `NotSupported` without a
+    /// [`weight`](ShortestPath::weight), and for an estimate that is not a number; `Canceled`.
+    pub fn find_with_estimate(self, estimate: impl FnMut(BlockId) -> f64) -> Result<Option<Path>> {
+        let graph = &self.graph;
+        let filter = graph.filter(&self.kinds)?;
+        self.check_default_weight()?;
+        let (Some(attribute), None) = (&self.weight, self.max_depth) else {
+            return Err(Error::NotSupported {
+                what: "an estimate for this search",
+                why: "it is for weighted paths without a bound on the depth: name the attribute that weighs",
+            });
+        };
+        let weight = Weight {
+            attribute,
+            default: self.default_weight,
+        };
+        let (ends, cancel) = ((self.from, self.to), &graph.cancel);
+        let found = guided_path(
+            graph,
+            ends,
+            self.direction,
+            &filter,
+            weight,
+            estimate,
+            cancel,
+        )?;
+        let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));
+        named.transpose()
+    }
+
+    /// Refuses a default weight that is none or stands for nothing.
+    fn check_default_weight(&self) -> Result<()> {
+        if self.default_weight.is_some() && self.weight.is_none() {
+            return Err(Error::NotSupported {
+                what: "a default weight without a weight",
+                why: "it stands in for an attribute: name the attribute",
+            });
+        }
+        check_weight(self.default_weight)
+    }
+}
+
+/// Refuses a default weight that is none.
+pub(super) fn check_weight(default: Option<f64>) -> Result<()> {
+    if default.is_some_and(|number| !is_weight(number)) {
+        return Err(Error::NotSupported {
+            what: "this default weight",
+            why: "a weight is a finite number not below 0",
+        });
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! One binary, one module per topic. Where a promise must hold wherever the data lies, the same
 //! scenario runs in every [`support::Stage`]: memtable, tables, merged tables, reopened.
 
+mod algorithms;
 mod anomalies;
 mod bad_input;
 mod commit_queue;

@@ -121,6 +121,7 @@ impl<W: Walk> Search<'_, W> {
         for parent in layer {
             let node = self.steps[parent].node;
             let (graph, buffer) = (self.graph, &mut self.buffer);
+            graph.check()?;
             let row = graph.row(node, self.direction, self.kinds, buffer)?;
             for (place, &node) in row.nodes.iter().enumerate() {
                 if self.index.insert(node, self.steps.len() as u32).is_some() {
@@ -144,6 +145,7 @@ impl<W: Walk> Search<'_, W> {
         let (depth, direction) = (self.backward_depth, self.direction.reversed());
         for near in std::mem::take(&mut self.backward_frontier) {
             let (graph, buffer) = (self.graph, &mut self.buffer);
+            graph.check()?;
             for &node in graph.row(near, direction, self.kinds, buffer)?.nodes {
                 if self.distance_to.insert(node, depth).is_some() {
                     continue;

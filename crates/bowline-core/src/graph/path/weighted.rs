@@ -144,7 +144,7 @@ impl PartialEq for Rank {
 impl Eq for Rank {}
 
 /// The weight of the edge between `from` and its neighbor: finite and not below 0.
-fn edge_weight(
+pub(in crate::graph) fn edge_weight(
     graph: &impl GraphSource,
     from: BlockId,
     neighbor: &NeighborRef,

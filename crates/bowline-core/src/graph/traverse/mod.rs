@@ -256,6 +256,7 @@ fn breadth_first<W: Walk>(
     let mut buffer = RowBuffer::default();
     let mut cursor = 0;
     while let Some(&Entry { node, depth, .. }) = visits.entries.get(cursor) {
+        graph.check()?;
         let row = graph.row(node, spec.direction, &spec.kinds, &mut buffer)?;
         // When the first block of the deepest layer is read, all of that layer was found: a block not
         // found by now is beyond it.
@@ -451,6 +452,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
     /// Adds the neighbors of a node to `pending`.
     fn read_neighbors(&mut self, node: W::Node) -> Result<()> {
         let (graph, spec) = (self.budget.graph, self.budget.spec);
+        graph.check()?;
         let row = graph.row(node, spec.direction, &spec.kinds, &mut self.buffer)?;
         let neighbors = row.nodes.iter().enumerate();
         self.pending
