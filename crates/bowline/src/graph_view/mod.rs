@@ -104,8 +104,8 @@ impl Graph {
         kind_name(&self.core().kinds, id)
     }
 
-    /// The same graph, of which what takes long ends soon after `cancel` is set: reading the whole graph, and the
-    /// algorithms. They fail with [`Error::Canceled`]. See [`Cancel`] for an example.
+    /// The same graph, in which traversals, searches and algorithms end soon after `cancel` is set. They fail with
+    /// [`Error::Canceled`]. See [`Cancel`] for an example.
     #[must_use]
     pub fn cancelable(&self, cancel: &Cancel) -> Graph {
         Graph {
@@ -604,6 +604,7 @@ impl GraphSource for Graph {
         kinds: &KindFilter,
         out: &mut Vec<NeighborRef>,
     ) -> Result<()> {
+        self.cancel.check()?;
         self.neighbors_within(id, direction, kinds, usize::MAX, out)
     }
 
