@@ -55,6 +55,8 @@ pub struct Core {
     is_closed: AtomicBool,
     lease_signal: Signal,
     view_signal: Signal,
+    /// Held by who builds the graph view.
+    view_build: Mutex<()>,
     is_view_wanted: AtomicBool,
 }
 
@@ -73,6 +75,7 @@ impl Core {
             is_closed: AtomicBool::new(false),
             lease_signal: Signal::default(),
             view_signal: Signal::default(),
+            view_build: Mutex::new(()),
             is_view_wanted: AtomicBool::new(false),
         })
     }
@@ -123,6 +126,8 @@ impl Core {
     /// Builds the graph view, if there is none, and returns whether it is ready. `begin` begins it in the
     /// commit order.
     pub fn build_view(&self, begin: impl FnOnce(&Core) -> (SnapshotPin, Begun)) -> Result<bool> {
+        // One build at a time: to begin another would throw away the one that is under way.
+        let _building = self.view_build.lock();
         if self.graph_view.is_ready() {
             self.graph_view.maintain();
             return Ok(true);

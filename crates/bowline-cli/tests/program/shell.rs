@@ -213,6 +213,34 @@ fn the_environment_can_say_that_there_is_no_history() {
     place.check_is_clean();
 }
 
+/// Ctrl-C ends what computes, and not the session.
+#[test]
+fn an_interrupt_ends_a_computation() {
+    let place = Place::new();
+    // Of 22 blocks each two are tied: more simple paths than can be listed while this test waits.
+    let mut edges = String::new();
+    for a in 0..22 {
+        for b in (0..22).filter(|b| *b != a) {
+            edges.push_str(&format!("n{a} n{b}\n"));
+        }
+    }
+    place.write("edges.txt", edges);
+    place.ok("import edges.txt");
+    let mut terminal = Terminal::start(&place, &["shell"], 80);
+    prompt(&mut terminal);
+    terminal.keys("graph simple-paths n0 n1 --limit 1000000000\r");
+    // The head of the table comes with the first thousand paths.
+    terminal.until("OVER");
+    terminal.interrupt();
+    terminal.until("error: the computation was canceled");
+    prompt(&mut terminal);
+    terminal.keys("get a --raw\r");
+    terminal.until("key a does not exist");
+    prompt(&mut terminal);
+    terminal.keys(CTRL_D);
+    assert!(terminal.end().1.success());
+}
+
 /// Ctrl-C ends what waits, and not the session.
 #[test]
 fn an_interrupt_ends_a_watch() {

@@ -197,8 +197,8 @@ impl Graph {
         kind_name(&self.core().kinds, id)
     }
 
-    /// The same graph, of which what takes long ends soon after `cancel` is set: reading the whole graph, the
-    /// algorithms, traversals and paths. They fail with [`Error::Canceled`]. See [`Cancel`] for an example.
+    /// The same graph, in which traversals, searches and algorithms end soon after `cancel` is set. They fail with
+    /// [`Error::Canceled`]. See [`Cancel`] for an example.
     #[must_use]
     pub fn cancelable(&self, cancel: &Cancel) -> Graph {
         Graph {

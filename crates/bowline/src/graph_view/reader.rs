@@ -59,6 +59,7 @@ impl<'a> Reader<'a> {
         kinds: &KindFilter,
         mut visit: impl FnMut(NeighborRef) -> bool,
     ) -> Result<()> {
+        self.graph.check()?;
         if let Some(view) = self.graph.view() {
             // A block that the view does not know has no edge.
             if let Some(near) = view.ordinal(id) {

@@ -188,6 +188,10 @@ fn every_algorithm_ends_when_it_is_canceled() {
     let search = graph.shortest_path(one, three).weight("km");
     assert_error!(search.find_with_estimate(|_| 0.0), Error::Canceled);
     assert_error!(graph.stats(NO_KINDS), Error::Canceled);
+    assert_error!(graph.traverse(one).run(), Error::Canceled);
+    assert_error!(graph.shortest_path(one, three).find(), Error::Canceled);
+    let reached = graph.is_reachable(one, three, Direction::Out, NO_KINDS);
+    assert_error!(reached, Error::Canceled);
     assert_error!(graph.weak_component_labels(NO_KINDS), Error::Canceled);
     // Reads of single blocks go on, and so does the same snapshot without the flag.
     assert!(graph.has_block(one).unwrap());
