@@ -26,7 +26,7 @@ use crate::statistics::histogram;
 use crate::store::BOWLINE;
 use crate::timing::{BATCH, run_for};
 pub use stage::Stage;
-use stage::{BATCH_EDGES, Meanwhile, Place, hop, number, walk};
+use stage::{BATCH_EDGES, Place, hop, number, walk};
 
 /// The contestant that is no database.
 pub const BARE: &str = "bare CSR";
@@ -270,23 +270,13 @@ fn once(stage: &Stage) -> Vec<Row<'_>> {
                 let touched = stage.plain.expected[0].touched as f64;
                 Sample::figure(meanwhile.search.as_nanos() as f64)
                     .note("M edges/s", touched / meanwhile.search.as_secs_f64() / 1e6)
+                    .note(
+                        "s from opening until the view is ready",
+                        meanwhile.ready.as_secs_f64(),
+                    )
             },
         )
         .remark("of the whole graph, by the trees; the build in the background begins meanwhile"),
-        row(
-            "1-hop while the view is built",
-            Unit::Nanoseconds,
-            |stage| {
-                let Meanwhile { hops, ready, .. } = &stage.meanwhile;
-                Sample {
-                    latency: Some(hops.clone()),
-                    ..Sample::figure(hops.value_at_quantile(0.5) as f64)
-                }
-                .note("1-hops", hops.len() as f64)
-                .note("s until the view is ready", ready.as_secs_f64())
-            },
-        )
-        .remark("degree ten, P50, after that BFS"),
     ]
 }
 

@@ -11,14 +11,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bowline::{BlockId, Db, Direction, Durability, Graph, Stop, Traversed};
-use hdrhistogram::Histogram;
 
 use super::bare::{Arrays, Search, Walked};
 use super::edges::{EDGE_FACTOR, Edge, Edges};
 use crate::fallible::Fallible;
 use crate::machine;
 use crate::measure::check;
-use crate::statistics::histogram;
 use crate::store::BATCHED_EVERY;
 use crate::timing::time;
 
@@ -49,8 +47,6 @@ pub struct Meanwhile {
     pub hop: Duration,
     /// The second: a search of the whole graph, during which the build begins.
     pub search: Duration,
-    /// The 1-hops that followed until the view was there.
-    pub hops: Histogram<u64>,
     /// From the first query until the view was there.
     pub ready: Duration,
 }
@@ -268,25 +264,18 @@ fn build(db: &Db) -> Fallible<(Duration, Memory)> {
 /// Asks a database without a view until the background thread has built it: it begins to when the trees have been
 /// asked for some thousand blocks.
 fn ask_until_built(db: &Db, hot: BlockId, start: BlockId) -> Fallible<Meanwhile> {
-    /// Queries between two looks at whether the view is there.
-    const STRIDE: usize = 64;
     const PATIENCE: Duration = Duration::from_secs(600);
     let opened = Instant::now();
     let (hop_time, _) = time(|| hop(&db.snapshot().graph(), hot))?;
     let (search, _) = time(|| walk(&db.snapshot().graph(), start))?;
-    let mut hops = histogram();
+    // A small graph is asked for more.
     while !db.stats().graph_view.is_ready {
         check(opened.elapsed() < PATIENCE, "the view was not built")?;
-        for _ in 0..STRIDE {
-            let begun = Instant::now();
-            hop(&db.snapshot().graph(), hot)?;
-            hops.saturating_record(begun.elapsed().as_nanos() as u64);
-        }
+        hop(&db.snapshot().graph(), hot)?;
     }
     Ok(Meanwhile {
         hop: hop_time,
         search,
-        hops,
         ready: opened.elapsed(),
     })
 }
