@@ -30,6 +30,14 @@ pub enum Command {
         #[command(flatten)]
         run: RunArguments,
     },
+    /// The figures G1 to G5: a large graph through the graph view, beside bare arrays.
+    Graph {
+        #[command(flatten)]
+        run: RunArguments,
+        /// The graph has two to the power of this vertices. Default: 20, with `--quick` 16.
+        #[arg(long, value_parser = clap::value_parser!(u32).range(10..=20))]
+        scale: Option<u32>,
+    },
     /// Instructions of the hot paths, counted by valgrind.
     Instructions,
     /// Writes the results of the last runs into `docs/benchmarks.md`, with charts.

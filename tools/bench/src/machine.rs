@@ -78,6 +78,12 @@ pub fn written_bytes() -> Fallible<u64> {
     Ok(field(&text, "wchar:").ok_or("no wchar in /proc/self/io")?)
 }
 
+/// All memory of this process that is not swapped out, in bytes.
+pub fn resident_bytes() -> Fallible<u64> {
+    let text = fs::read_to_string("/proc/self/status")?;
+    Ok(field(&text, "VmRSS:").ok_or("no VmRSS in /proc/self/status")? << 10)
+}
+
 /// The memory of this process that no file stands behind, in bytes. Pages of files, mapped or
 /// cached, are the kernel's to give and take.
 pub fn anonymous_bytes() -> Fallible<u64> {

@@ -3,12 +3,13 @@
 //! ```text
 //! cargo run --release -p bowline-bench --features peers -- peers      S1 to S11, F first
 //! cargo run --release -p bowline-bench -- reference                   the reference tables
+//! cargo run --release -p bowline-bench -- graph                       G1 to G5, beside bare arrays
 //! cargo run --release -p bowline-bench -- instructions                what the hot paths cost
 //! cargo run --release -p bowline-bench -- report                      docs/benchmarks.md, charts
 //! cargo run --release -p bowline-bench -- save | compare              the baseline
 //! ```
 //!
-//! `peers` and `reference` keep what they measured; the others use that. With `--quick` each takes
+//! `peers`, `reference` and `graph` keep what they measured; the others use that. With `--quick` each takes
 //! some minutes. Without the feature `peers` no other store is compiled, and the tables have
 //! Bowline alone.
 //!
@@ -20,6 +21,7 @@
 //! | `store` | the stores behind one interface, each with its configuration |
 //! | `peers` | the rows S1 to S11 |
 //! | `reference` | the rows of the reference tables |
+//! | `graph` | the rows G1 to G5 |
 //! | `data`, `machine` | keys and values; disk, memory and kernel |
 
 mod arguments;
@@ -27,6 +29,7 @@ mod baseline;
 mod chart;
 mod data;
 mod fallible;
+mod graph;
 mod instructions;
 mod machine;
 mod measure;
@@ -54,6 +57,7 @@ use store::{SYSTEMS, System};
 
 const PEERS_FILE: &str = "peers.json";
 const REFERENCE_FILE: &str = "reference.json";
+const GRAPH_FILE: &str = "graph.json";
 
 fn main() -> ExitCode {
     match work(Arguments::parse().command) {
@@ -69,6 +73,7 @@ fn work(command: Command) -> Fallible<ExitCode> {
     match command {
         Command::Peers { run, stores } => peers(&run, &stores)?,
         Command::Reference { run } => reference(&run)?,
+        Command::Graph { run, scale } => graph(&run, scale)?,
         Command::Instructions => print!("{}", instructions::count()?.table()),
         Command::Report { results, docs } => {
             let docs = docs.unwrap_or_else(|| root().join("docs"));
@@ -139,7 +144,7 @@ fn peers(arguments: &RunArguments, stores: &[String]) -> Fallible<()> {
     let run = Run {
         arguments,
         directory: directory.path(),
-        scale: scale.name,
+        scale: scale.name.to_owned(),
         contestants: contestants.collect(),
         ours: &[store::BOWLINE.name, MACHINE],
         file: PEERS_FILE,
@@ -169,7 +174,7 @@ fn reference(arguments: &RunArguments) -> Fallible<()> {
     let run = Run {
         arguments,
         directory: directory.path(),
-        scale: scale.name,
+        scale: scale.name.to_owned(),
         contestants,
         ours: &[reference::SYNC, reference::BATCHED, MACHINE],
         file: REFERENCE_FILE,
@@ -177,11 +182,31 @@ fn reference(arguments: &RunArguments) -> Fallible<()> {
     run.finish(reference::rows(&place), table::reference)
 }
 
+fn graph(arguments: &RunArguments, scale: Option<u32>) -> Fallible<()> {
+    let (name, default) = match (arguments.smoke, arguments.quick) {
+        (true, _) => ("smoke", 8),
+        (false, true) => ("quick", 16),
+        (false, false) => ("full", 20),
+    };
+    let scale = scale.unwrap_or(default);
+    let directory = data_directory(arguments)?;
+    let stage = graph::Stage::new(scale, directory.path())?;
+    let run = Run {
+        arguments,
+        directory: directory.path(),
+        scale: format!("{name}, {stage}"),
+        contestants: graph::contestants(),
+        ours: &[store::BOWLINE.name, MACHINE],
+        file: GRAPH_FILE,
+    };
+    run.finish(graph::rows(&stage, directory.path()), table::peers)
+}
+
 /// A run of rows, and what is told of it.
 struct Run<'a> {
     arguments: &'a RunArguments,
     directory: &'a Path,
-    scale: &'static str,
+    scale: String,
     contestants: Vec<(String, String)>,
     ours: &'a [&'a str],
     file: &'a str,
@@ -214,7 +239,7 @@ impl Run<'_> {
                 start.elapsed()
             ),
         );
-        tell("data", self.scale.to_owned());
+        tell("data", self.scale);
         tell("seed", format!("{:#X}", data::SEED));
         if cfg!(debug_assertions) {
             tell("build", "without optimization: not figures".to_owned());

@@ -82,6 +82,25 @@ fn each_row_of_the_reference_tables_has_a_figure() {
 }
 
 #[test]
+fn each_figure_of_the_graph_has_its_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = told(directory.path(), &["graph", "--smoke"]);
+    for figure in 1..=5 {
+        let rows = rows(&text, &format!("G{figure} "));
+        assert!(!rows.is_empty(), "G{figure}: {text}");
+        for row in rows {
+            let cell = row.split(" | ").nth(1).unwrap();
+            assert!(cell != "-" && !cell.starts_with("void"), "{row}");
+        }
+    }
+    for ratio in ["× bare CSR", "of G1", "of 4 dependent loads"] {
+        assert!(text.contains(ratio), "{ratio}: {text}");
+    }
+    assert!(text.contains("scale 8: 256 blocks"), "{text}");
+    assert!(text.contains("| F: raw"), "{text}");
+}
+
+#[test]
 fn a_row_that_does_not_exist_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     let output = run(

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::path::Path;
 
 use fastrand::Rng;
 
@@ -14,18 +15,9 @@ use crate::result::Unit;
 use crate::timing::{BATCH, run_for, run_on, time};
 
 pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
-    let mut raw = None;
-    let raw = move |turn: crate::measure::Turn| {
-        let raw = match &mut raw {
-            Some(raw) => raw,
-            none => none.insert(RawFile::create(&stage.directory.join("raw"), u64::MAX)?),
-        };
-        Ok(Sample::rate(raw.flush_loop(RAW_BYTES, turn.sample)?))
-    };
     let scale = &stage.scale;
     vec![
-        Row::new(F, Unit::PerSecond, vec![MACHINE], raw)
-            .remark("150 bytes, on zeros written before"),
+        raw(&stage.directory),
         load("dependent load, 16 MB", 160 * scale.small as usize),
         load("dependent load, 160 MB", 160 * scale.large as usize),
         map("`std::collections::HashMap`, 100 K keys", scale.small),
@@ -39,6 +31,19 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
         .long()
         .remark("1 GiB that no process had a moment before: what recovery fills at best"),
     ]
+}
+
+/// How often the disk under a directory flushes at best.
+pub fn raw(directory: &Path) -> Row<'_> {
+    let mut raw = None;
+    let run = move |turn: crate::measure::Turn| {
+        let raw = match &mut raw {
+            Some(raw) => raw,
+            none => none.insert(RawFile::create(&directory.join("raw"), u64::MAX)?),
+        };
+        Ok(Sample::rate(raw.flush_loop(RAW_BYTES, turn.sample)?))
+    };
+    Row::new(F, Unit::PerSecond, vec![MACHINE], run).remark("150 bytes, on zeros written before")
 }
 
 /// How fast the system gives memory. On a virtual machine it may have to come from the host first,
@@ -75,7 +80,7 @@ fn circle(bytes: usize) -> Vec<Line> {
 
 /// What one load costs when the address of the next depends on it: what any read of more than
 /// the processor's own cache is made of.
-fn load(name: &'static str, bytes: usize) -> Row<'static> {
+pub fn load(name: &'static str, bytes: usize) -> Row<'static> {
     let lines = OnceCell::new();
     let mut at = 0;
     Row::new(name, Unit::Nanoseconds, vec![MACHINE], move |turn| {

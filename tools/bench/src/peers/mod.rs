@@ -11,6 +11,7 @@ mod sizes;
 mod stage;
 mod writes;
 
+pub use machine::{load, raw};
 pub use sizes::memory_child;
 pub use stage::{Scale, Stage};
 

@@ -1,0 +1,317 @@
+//! The rows G1 to G5: traversals of a large graph through the graph view, beside the same over bare arrays.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | `edges` | the Kronecker graph |
+//! | `bare` | its edges in arrays, and a breadth-first search over them |
+//! | `stage` | the databases, and what is measured once while they are made |
+//!
+//! Both contestants take their turns from the same starts, in the order of the rows. Each search is checked: as
+//! many blocks visited and as many edges touched as the bare search finds in the same graph.
+
+mod bare;
+mod edges;
+mod stage;
+
+use std::path::Path;
+use std::time::Instant;
+
+use fastrand::Rng;
+
+use crate::fallible::Fallible;
+use crate::measure::{Row, Sample, Turn, check};
+use crate::peers;
+use crate::result::{Bound, Unit};
+use crate::statistics::histogram;
+use crate::store::BOWLINE;
+use crate::timing::{BATCH, run_for};
+pub use stage::Stage;
+use stage::{BATCH_EDGES, Place, hop, number, walk};
+
+/// The contestant that is no database.
+pub const BARE: &str = "bare CSR";
+
+const BFS: &str = "G1 BFS, ids not resolved";
+const BFS_IDS: &str = "G1 BFS, every id read";
+const CHANGED: &str = "G3 BFS, 1 % of the edges changed, ids not resolved";
+const CHANGED_IDS: &str = "G3 BFS, 1 % of the edges changed, every id read";
+const HOT: &str = "G2 1-hop, 1,000 hot blocks of degree ten";
+const RANDOM: &str = "G2 1-hop, random blocks";
+const RANDOM_LESS: &str = "G2 1-hop, random blocks, less 10 ns an edge";
+const LOAD: &str = "dependent load, 160 MB";
+const LOAD_BYTES: usize = 160 << 20;
+
+/// What the contestants are, for the head of the table.
+pub fn contestants() -> Vec<(String, String)> {
+    vec![
+        (
+            BOWLINE.name.to_owned(),
+            format!(
+                "{}, default settings but for a view of up to 1 GiB, `Batched` every 10 ms",
+                BOWLINE.version
+            ),
+        ),
+        (
+            BARE.to_owned(),
+            "the same edges and numbers of vertices in two arrays; a bitset, parents and a queue \
+             that are allocated once; no ids but where the row reads them"
+                .to_owned(),
+        ),
+    ]
+}
+
+/// All rows, the machine's first.
+pub fn rows<'a>(stage: &'a Stage, directory: &'a Path) -> Vec<Row<'a>> {
+    let mut rows = vec![peers::raw(directory), peers::load(LOAD, LOAD_BYTES)];
+    rows.extend(searches(stage));
+    rows.extend(hops(stage));
+    rows.extend(once(stage));
+    rows
+}
+
+fn both() -> Vec<&'static str> {
+    vec![BOWLINE.name, BARE]
+}
+
+fn searches(stage: &Stage) -> Vec<Row<'_>> {
+    let row = |name, place, is_id_read| {
+        let run = move |turn: Turn| search(stage, place, turn, is_id_read);
+        Row::new(name, Unit::PerSecond, both(), run)
+    };
+    let touched: u64 = stage.plain.expected.iter().map(|of| of.touched).sum();
+    let visited: usize = stage.plain.expected.iter().map(|of| of.visited).sum();
+    let starts = stage.starts.len();
+    let remark = format!(
+        "edges touched per second, one thread; {starts} starts, {} blocks visited and {} edges \
+         touched from each",
+        visited / starts,
+        touched / starts as u64
+    );
+    vec![
+        row(BFS, &stage.plain, false)
+            .beside(BARE, Some(0.8))
+            .remark(remark),
+        row(BFS_IDS, &stage.plain, true).beside(BARE, None),
+        row(CHANGED, &stage.changed, false)
+            .over(BFS, 1.0, "of G1", Some(Bound::AtLeast(0.7)))
+            .beside(BARE, None)
+            .remark("deletes and puts, half each, since the view was built"),
+        row(CHANGED_IDS, &stage.changed, true)
+            .over(BFS_IDS, 1.0, "of G1", Some(Bound::AtLeast(0.7)))
+            .beside(BARE, None),
+    ]
+}
+
+/// Searches from all starts, round and round, for about as long as a sample lasts.
+fn search(stage: &Stage, place: &Place, turn: Turn, is_id_read: bool) -> Fallible<Sample> {
+    let graph = place.db.snapshot().graph();
+    let mut bare = stage.search.borrow_mut();
+    let mut touched = 0;
+    let mut latency = histogram();
+    let begun = Instant::now();
+    let mut last = begun;
+    while last - begun < turn.sample {
+        for (&start, expected) in stage.starts.iter().zip(&place.expected) {
+            let mut folded = 0;
+            let (visited, edges) = if turn.contestant == BARE {
+                let walked = bare.run(&place.arrays, start);
+                if is_id_read {
+                    let ids = bare.visited.iter().map(|&vertex| stage.id(vertex));
+                    folded = ids.fold(0, |folded, id| folded ^ number(id));
+                }
+                (walked.visited, walked.touched)
+            } else {
+                let found = walk(&graph, stage.id(start))?;
+                if is_id_read {
+                    folded = found.ids().fold(0, |folded, id| folded ^ number(id));
+                }
+                (found.len(), found.edges_touched())
+            };
+            std::hint::black_box(folded);
+            let is_right = (visited, edges) == (expected.visited, expected.touched);
+            check(is_right, "a search found something else than the bare one")?;
+            touched += edges;
+            let now = Instant::now();
+            latency.saturating_record((now - last).as_nanos() as u64);
+            last = now;
+        }
+    }
+    Ok(Sample {
+        latency: Some(latency),
+        ..Sample::figure(touched as f64 / (last - begun).as_secs_f64())
+    })
+}
+
+fn hops(stage: &Stage) -> Vec<Row<'_>> {
+    /// Of a call, and of each of its edges.
+    const CALL_NS: f64 = 80.0;
+    const EDGE_NS: f64 = 5.0;
+    /// Of a random block, the loads that cannot be begun before others are done.
+    const LOADS: f64 = 4.0;
+    let plain = &stage.plain.arrays;
+    let hot_edges: usize = stage.hot.iter().map(|&hot| plain.row(hot).len()).sum();
+    let each = hot_edges as f64 / stage.hot.len() as f64;
+    let hot = move |turn: Turn| {
+        one_hop(stage, turn, |rng| stage.hot[rng.usize(..stage.hot.len())])
+            .map(|(sample, _)| sample)
+    };
+    let random = move |turn: Turn| {
+        let vertices = stage.ids.len() as u32;
+        let (sample, edges) = one_hop(stage, turn, |rng| rng.u32(..vertices))?;
+        let less = (sample.figure - 10.0 * edges).max(0.0);
+        Ok(sample.also(RANDOM_LESS, less))
+    };
+    let mut less = Row::told(RANDOM_LESS, Unit::Nanoseconds, vec![BOWLINE.name]);
+    less = less.over(
+        LOAD,
+        LOADS,
+        "of 4 dependent loads",
+        Some(Bound::AtMost(1.0)),
+    );
+    let resolved = "through `visit_neighbors`, ids read; the bare array is asked by number";
+    vec![
+        Row::new(HOT, Unit::Nanoseconds, both(), hot)
+            .bound(Bound::AtMost(CALL_NS + EDGE_NS * each))
+            .beside(BARE, None)
+            .remark(format!(
+                "{} blocks of {each:.1} edges; {resolved}",
+                stage.hot.len()
+            )),
+        Row::new(RANDOM, Unit::Nanoseconds, both(), random)
+            .beside(BARE, None)
+            .remark("of the whole graph"),
+        less,
+    ]
+}
+
+/// Neighbors of vertices that are drawn, and how many edges a call gave.
+fn one_hop(stage: &Stage, turn: Turn, draw: impl Fn(&mut Rng) -> u32) -> Fallible<(Sample, f64)> {
+    let graph = stage.plain.db.snapshot().graph();
+    let arrays = &stage.plain.arrays;
+    let mut rng = Rng::with_seed(turn.seed);
+    let mut edges = 0;
+    let timed = run_for(turn.sample, BATCH, || {
+        let vertex = draw(&mut rng);
+        let expected = arrays.row(vertex);
+        let (count, folded) = if turn.contestant == BARE {
+            let ids = expected.iter().map(|&far| number(stage.id(far)));
+            (expected.len(), ids.fold(0, |folded, id| folded ^ id))
+        } else {
+            hop(&graph, stage.id(vertex))?
+        };
+        std::hint::black_box(folded);
+        edges += count as u64;
+        check(count == expected.len(), "a block has other edges")
+    })?;
+    let per_call = edges as f64 / timed.operations as f64;
+    let sample = Sample::time(timed);
+    let per_edge = sample.figure / per_call;
+    let sample = sample
+        .note("edges per call", per_call)
+        .note("ns per edge", per_edge);
+    Ok((sample, per_call))
+}
+
+/// What was measured while the stage was made.
+fn once(stage: &Stage) -> Vec<Row<'_>> {
+    const EDGE_BYTES: f64 = 10.0;
+    const BLOCK_BYTES: f64 = 40.0;
+    let row = |name, unit, sample: fn(&Stage) -> Sample| {
+        let run = move |_: Turn| Ok(sample(stage));
+        Row::new(name, unit, vec![BOWLINE.name], run).once()
+    };
+    let (edges, blocks) = (stage.edges as f64, stage.blocks as f64);
+    let memory = Bound::AtMost(EDGE_BYTES * edges + BLOCK_BYTES * blocks);
+    vec![
+        row("G4 load", Unit::PerSecond, |stage| {
+            Sample::figure(stage.edges as f64 / stage.load.as_secs_f64())
+                .note("s in all", stage.load.as_secs_f64())
+        })
+        .bound(Bound::AtLeast(1e6))
+        .remark(format!(
+            "edges per second, by transactions of {BATCH_EDGES} edges in random order, blocks \
+             written before; there is no bulk loader yet"
+        )),
+        row(
+            "G5 memory of the view, by its own count",
+            Unit::Bytes,
+            |stage| per_part(stage, stage.memory.own),
+        )
+        .bound(memory)
+        .remark(format!("{edges} edges, {blocks} blocks")),
+        row(
+            "G5 memory of the view, by the kernel's count",
+            Unit::Bytes,
+            |stage| {
+                per_part(stage, stage.memory.kernel).note(
+                    "MB of it the cache of pages",
+                    stage.memory.cache as f64 / 1e6,
+                )
+            },
+        )
+        .bound(memory)
+        .remark("`VmRSS` after the build less `VmRSS` before"),
+        row("build of the view", Unit::PerSecond, |stage| {
+            Sample::figure(stage.edges as f64 / stage.build.as_secs_f64())
+                .note("s in all", stage.build.as_secs_f64())
+        })
+        .remark("edges per second, from compacted tables, one thread"),
+        row(
+            "first 1-hop after opening, no view",
+            Unit::Nanoseconds,
+            |stage| Sample::figure(stage.meanwhile.hop.as_nanos() as f64),
+        )
+        .remark("degree ten, by the trees, nothing cached"),
+        row(
+            "first BFS after opening, no view",
+            Unit::Nanoseconds,
+            |stage| {
+                let meanwhile = &stage.meanwhile;
+                let touched = stage.plain.expected[0].touched as f64;
+                Sample::figure(meanwhile.search.as_nanos() as f64)
+                    .note("M edges/s", touched / meanwhile.search.as_secs_f64() / 1e6)
+                    .note(
+                        "s from opening until the view is ready",
+                        meanwhile.ready.as_secs_f64(),
+                    )
+            },
+        )
+        .remark("of the whole graph, by the trees; the build in the background begins meanwhile"),
+    ]
+}
+
+fn per_part(stage: &Stage, bytes: u64) -> Sample {
+    Sample::figure(bytes as f64)
+        .note("bytes per edge", bytes as f64 / stage.edges as f64)
+        .note("bytes per block", bytes as f64 / stage.blocks as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As many blocks and edges are checked in every search; here also which, in which order, and from where.
+    #[test]
+    fn the_view_and_the_bare_arrays_walk_alike() {
+        let directory = tempfile::tempdir().unwrap();
+        let stage = Stage::new(8, directory.path()).unwrap();
+        let mut bare = stage.search.borrow_mut();
+        for place in [&stage.plain, &stage.changed] {
+            assert!(place.db.stats().graph_view.is_ready);
+            let graph = place.db.snapshot().graph();
+            for (&start, expected) in stage.starts.iter().zip(&place.expected) {
+                let found = walk(&graph, stage.id(start)).unwrap();
+                assert_eq!(bare.run(&place.arrays, start), *expected);
+                assert_eq!(found.edges_touched(), expected.touched);
+                assert_eq!(found.len(), expected.visited);
+                assert!(expected.visited > 128, "{expected:?}");
+                for (visit, &vertex) in found.visits().zip(&bare.visited) {
+                    assert_eq!(visit.id, stage.id(vertex));
+                    let parent = (vertex != start).then(|| bare.parents[vertex as usize]);
+                    assert_eq!(visit.parent, parent.map(|parent| stage.id(parent)));
+                }
+            }
+        }
+        assert_ne!(stage.plain.expected, stage.changed.expected);
+    }
+}
