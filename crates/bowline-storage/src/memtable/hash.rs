@@ -49,12 +49,6 @@ impl Tag {
     pub(super) fn of(key: &[u8]) -> Tag {
         Tag(xxh3_64(key) as u32)
     }
-
-    /// As a number.
-    #[inline]
-    pub(super) fn to_bits(self) -> u32 {
-        self.0
-    }
 }
 
 /// One array of 2^`bits` slots.
