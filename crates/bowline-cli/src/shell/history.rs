@@ -170,7 +170,9 @@ mod tests {
                     }
                 })
             });
-            let _ = sessions.map(|session| session.join().unwrap());
+            for session in sessions {
+                session.join().unwrap();
+            }
             is_done.store(true, Ordering::Relaxed);
             assert!(look.join().unwrap() > 0);
         });

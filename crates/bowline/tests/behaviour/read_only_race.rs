@@ -29,12 +29,12 @@ impl Step<'_> {
     fn opens(self, suffix: &str) -> bool {
         matches!(self, Step::Open(name) if name.ends_with(suffix))
     }
+}
 
-    /// Whether it reads frames of the log.
-    fn reads_frames(self) -> bool {
-        matches!(self, Step::Read(name, offset)
-            if name.ends_with(".log") && offset >= SEGMENT_HEADER_BYTES)
-    }
+/// Whether the step reads frames of the log.
+fn reads_frames(step: Step<'_>) -> bool {
+    matches!(step, Step::Read(name, offset)
+        if name.ends_with(".log") && offset >= SEGMENT_HEADER_BYTES)
 }
 
 /// Called before each step of the reader. An error is the result of the step.
@@ -240,7 +240,7 @@ fn acted(has_acted: &Mutex<bool>) {
 fn a_segment_that_is_used_again_under_the_reader_hides_no_commit() -> Result<()> {
     let owned = Owned::new();
     owned.db.put("k", "acknowledged")?;
-    let (vfs, has_acted) = HookedVfs::once(|step| step.reads_frames(), recycle_segment(&owned));
+    let (vfs, has_acted) = HookedVfs::once(reads_frames, recycle_segment(&owned));
     let reader = owned.read_with(vfs)?;
     acted(&has_acted);
     assert_eq!(reader.get("k")?.as_deref(), Some(&b"acknowledged"[..]));
@@ -257,7 +257,7 @@ fn a_manifest_that_cannot_be_read_is_not_an_unchanged_one() -> Result<()> {
     let mut act = Some(recycle_segment(&owned));
     let mut readings = 0;
     let vfs = HookedVfs::new(move |step| {
-        if step.reads_frames()
+        if reads_frames(step)
             && let Some(act) = act.take()
         {
             act();
