@@ -79,7 +79,7 @@ impl Traversed {
 
     /// Refuses kinds without a name, so that lending cannot fail.
     fn checked(columns: Columns, names: KindNames) -> Result<Traversed> {
-        let count = either!(&columns, visits => visits.len());
+        let count = either!(&columns, visits => visits.count());
         let mut named = None;
         for place in 0..count {
             let kind = either!(&columns, visits => visits.kind(place));
@@ -96,7 +96,7 @@ impl Traversed {
     /// How many blocks were visited.
     #[must_use]
     pub fn len(&self) -> usize {
-        either!(&self.columns, visits => visits.len())
+        either!(&self.columns, visits => visits.count())
     }
 
     /// Whether none was visited: a bound of no blocks or bytes.

@@ -326,9 +326,9 @@ fn a_build_that_is_asked_for_is_not_ended_by_queries() {
         .expect("a write");
     }
     let is_over = AtomicBool::new(false);
+    let graph = db.snapshot().graph();
     thread::scope(|scope| {
         let over = Over(&is_over);
-        let graph = db.snapshot().graph();
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 for &id in &ids {

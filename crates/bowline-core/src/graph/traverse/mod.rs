@@ -77,7 +77,7 @@ impl<N: Copy> Visits<N> {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.entries.len()
     }
 
@@ -148,7 +148,7 @@ pub fn traverse(
     }
     let visits = walk(&ByIds::new(graph), starts, spec)?;
     Ok(Traversal {
-        visits: (0..visits.len())
+        visits: (0..visits.count())
             .map(|place| visits.get(place, |id| id))
             .collect(),
         stop: visits.stop,
@@ -405,7 +405,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
             kind,
         };
         // A block that is not admitted ends the traversal, so its place does not matter.
-        let next = self.found.len() as u32;
+        let next = self.found.count() as u32;
         let at = match self.index.insert(node, next) {
             Some(at) => {
                 let place = at as usize;
@@ -467,7 +467,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
 
     /// Whether a block at the depth bound has a neighbor that was not visited.
     fn has_more_beyond(&mut self) -> Result<bool> {
-        for place in 0..self.found.len() {
+        for place in 0..self.found.count() {
             let Entry { node, depth, .. } = self.found.entries[place];
             if self.budget.spec.max_depth == Some(depth) {
                 self.pending.clear();
@@ -490,7 +490,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         }
 
         // Children as linked lists, filled from the last child to the first.
-        let count = found.len();
+        let count = found.count();
         let mut by_attachment: Vec<usize> = (0..count).collect();
         by_attachment.sort_unstable_by_key(|&at| self.attachments[at]);
         let mut first_root = None;
@@ -511,7 +511,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         let mut places = vec![NONE; count];
         let mut stack: Vec<(usize, u32)> = first_root.map(|root| (root, 0)).into_iter().collect();
         while let Some((at, depth)) = stack.pop() {
-            places[at] = visits.len() as u32;
+            places[at] = visits.count() as u32;
             let mut entry = found.entries[at];
             entry.depth = depth;
             if entry.parent != NONE {
