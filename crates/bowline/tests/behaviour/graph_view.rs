@@ -327,6 +327,12 @@ fn a_build_that_is_asked_for_is_not_ended_by_queries() {
     }
     let is_over = AtomicBool::new(false);
     let graph = db.snapshot().graph();
+    // Nearly as many as are worth a view.
+    for &id in &ids[..4_000] {
+        graph
+            .neighbors(id, Direction::Out, NO_KINDS)
+            .expect("reads");
+    }
     thread::scope(|scope| {
         let over = Over(&is_over);
         scope.spawn(|| {
