@@ -19,6 +19,8 @@ use crate::{Error, Result};
 /// let graph = db.snapshot().graph().cancelable(&cancel);
 /// cancel.cancel(); // from another thread, as a rule
 /// assert!(matches!(graph.page_rank().run(), Err(Error::Canceled)));
+/// assert!(cancel.is_canceled() && cancel.check().is_err());
+/// assert!(!Cancel::never().is_canceled());
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]

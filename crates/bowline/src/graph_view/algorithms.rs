@@ -67,7 +67,17 @@ impl Graph {
     }
 
     /// Describes a computation of the smallest sums of an edge attribute from `start` to every block;
-    /// [`WeightedDistances::run`] runs it.
+    /// [`WeightedDistances::run`] runs it. An example is there.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// # let home = bowline::BlockId(1);
+    /// # db.transact(|tx| tx.put_block(&bowline::Block::new(home, "town")))?;
+    /// let graph = db.snapshot().graph();
+    /// let km = graph.weighted_distances_from(home, "km").run()?;
+    /// assert_eq!(km.get(home), Some(0.0));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     pub fn weighted_distances_from(
         &self,
         start: BlockId,
@@ -96,7 +106,7 @@ impl Graph {
 /// without a leaving edge goes to all blocks in equal parts. Each of several edges between two blocks counts.
 ///
 /// ```
-/// use bowline::{Block, BlockId, Db, Edge};
+/// use bowline::{Block, BlockId, Db, Direction, Edge};
 ///
 /// # let db = Db::in_memory()?;
 /// let [home, about, blog] = ["home", "about", "blog"].map(BlockId::from_name);
@@ -109,6 +119,8 @@ impl Graph {
 /// })?;
 /// let graph = db.snapshot().graph();
 /// let ranks = graph.page_rank().kinds(["links_to"]).damping(0.9).iterations(50).run()?;
+/// let linking = graph.page_rank().direction(Direction::In).run()?;
+/// assert!(linking.get(blog) > linking.get(home));
 /// let (first, rank) = ranks.largest(1)[0];
 /// assert!(first == home && rank > 0.5);
 /// # Ok::<(), bowline::Error>(())
@@ -185,7 +197,7 @@ impl PageRank {
 ///     }
 ///     Ok(())
 /// })?;
-/// let communities = db.snapshot().graph().communities().iterations(5).run()?;
+/// let communities = db.snapshot().graph().communities().kinds(["knows"]).iterations(5).run()?;
 /// assert_eq!(communities.groups().len(), 2);
 /// assert_eq!(communities.get(BlockId(1)), communities.get(BlockId(2)));
 /// # Ok::<(), bowline::Error>(())
@@ -242,7 +254,8 @@ impl Communities {
 /// // One of the two directed edges that are possible between 2 and 3.
 /// assert_eq!(graph.clustering_coefficients().run()?.get(BlockId(1)), Some(0.5));
 /// // The only undirected one.
-/// assert_eq!(graph.clustering_coefficients().undirected().run()?.get(BlockId(1)), Some(1.0));
+/// let undirected = graph.clustering_coefficients().kinds(["knows"]).undirected().run()?;
+/// assert_eq!(undirected.get(BlockId(1)), Some(1.0));
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -397,7 +410,7 @@ impl Distances {
 /// [`Graph::weighted_distances_from`].
 ///
 /// ```
-/// use bowline::{Block, BlockId, Db, Edge, Error};
+/// use bowline::{Block, BlockId, Db, Direction, Edge, Error};
 ///
 /// # let db = Db::in_memory()?;
 /// db.transact(|tx| {
@@ -412,6 +425,8 @@ impl Distances {
 /// assert!(matches!(search.clone().run(), Err(Error::InvalidWeight { from: BlockId(2), .. })));
 /// let distances = search.default_weight(1.0).run()?;
 /// assert_eq!(distances.get(BlockId(3)), Some(3.0));
+/// let back = graph.weighted_distances_from(BlockId(3), "km").direction(Direction::In).kinds(["road"]);
+/// assert_eq!(back.run()?.get(BlockId(1)), Some(7.5));
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]

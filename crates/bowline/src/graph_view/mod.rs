@@ -1,13 +1,15 @@
 //! Graph queries at one revision, with kinds by name.
 //!
-//! Queries read the trees of a [`Snapshot`] directly. Each edge is stored under both of its ends, so the
-//! neighbors of a block are one short range scan. The algorithms are in [`bowline_core::graph`]; they
-//! read through [`GraphSource`] and do not depend on trees.
+//! Walks read the graph view where it has the snapshot's revision, and the trees elsewhere, where the neighbors of a
+//! block are one short range of keys, as each edge is stored under both of its ends. The algorithms are in
+//! [`bowline_core::graph`]; they know neither views nor trees.
 
 mod algorithms;
 mod paths;
 mod reader;
+mod records;
 mod search;
+mod source;
 mod traversed;
 mod values;
 
@@ -18,17 +20,15 @@ use bowline_storage::engine::ScanDirection;
 use bowline_storage::{EntryKind, TreeId};
 
 use crate::snapshot::Snapshot;
-use bowline_core::error::{Error, Result, show_key};
+use bowline_core::error::{Error, Result};
 use bowline_core::graph::cancel::Cancel;
 use bowline_core::graph::csr::State;
 use bowline_core::graph::path::unweighted;
 use bowline_core::graph::walk::InView;
 use bowline_core::graph::{
-    self, Attributes, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, GraphSource, KindFilter,
-    KindId, Precedence, VisitEdgeValue, algorithms::weak_components, components, order, reach,
-    stats,
+    self, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, KindFilter, KindId, Precedence,
+    algorithms::weak_components, components, order, reach, stats,
 };
-use bowline_core::kinds::Kinds;
 use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_types::{GraphStats, Neighbor, Path};
@@ -39,11 +39,19 @@ pub use algorithms::{
 };
 pub use paths::{KHop, PathIter, SimplePaths};
 use reader::Sources;
+pub(crate) use records::{block_of, edge_of};
+use records::{invalid, kind_name, lend_block, lend_edge, split, unregistered};
 pub use search::{ShortestPath, Traverse};
 pub use traversed::{Traversed, VisitRef};
 pub use values::{BlockLabels, BlockValues};
 
 /// A neighbor that [`Graph::visit_neighbors`] lends.
+///
+/// ```
+/// fn show(neighbor: bowline::NeighborRef<'_>) -> String {
+///     format!("{:?} over {} to {}", neighbor.direction, neighbor.kind, neighbor.id)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighborRef<'a> {
     /// The other block.
@@ -93,6 +101,13 @@ const FEW: usize = 16;
 /// assert_eq!(graph.weakly_connected_components(no_kinds)?.len(), 1);
 /// assert_eq!(graph.stats(no_kinds)?.edges, 1);
 /// graph.for_each_block(|block| Ok(println!("{} {}", block.kind, block.id)))?;
+/// assert_eq!(graph.page_rank().run()?.len(), 2);
+/// assert_eq!(graph.communities().run()?.len(), 2);
+/// assert_eq!(graph.clustering_coefficients().run()?.get(app), Some(0.0));
+/// assert_eq!(graph.distances_from(app).run()?.get(lib), Some(1));
+/// assert_eq!(graph.triangles().count()?, 0);
+/// assert_eq!(graph.k_hop(app, 1).run()?.len(), 1);
+/// assert_eq!(graph.simple_paths(app, lib).find()?.count(), 1);
 /// graph.for_each_edge(|edge| Ok(println!("{} -> {}", edge.source, edge.target)))?;
 /// graph.for_each_edge_of(["depends_on"], |edge| Ok(assert_eq!(edge.target, lib)))?;
 /// # Ok::<(), bowline::Error>(())
@@ -198,7 +213,17 @@ impl Graph {
     }
 
     /// The same graph, in which traversals, searches and algorithms end soon after `cancel` is set. They fail with
-    /// [`Error::Canceled`]. See [`Cancel`] for an example.
+    /// [`Error::Canceled`].
+    ///
+    /// ```
+    /// # use bowline::{BlockId, Cancel, Db, Error};
+    /// # let db = Db::in_memory()?;
+    /// let cancel = Cancel::new();
+    /// let graph = db.snapshot().graph().cancelable(&cancel);
+    /// cancel.cancel();
+    /// assert!(matches!(graph.triangles().count(), Err(Error::Canceled)));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
     #[must_use]
     pub fn cancelable(&self, cancel: &Cancel) -> Graph {
         Graph {
@@ -651,162 +676,4 @@ fn has_edge(view: &InView<'_, Graph>, ordinal: u32) -> bool {
         .state
         .visit(ordinal, direction, view.revision, &all, any);
     found.is_break()
-}
-
-fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {
-    Error::InvalidRecord {
-        what,
-        key: show_key(key),
-        reason,
-    }
-}
-
-fn split(key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
-    graph::split_edge_key(key).ok_or_else(|| invalid("edge", key, "its key is not 36 bytes"))
-}
-
-pub(crate) fn kind_name(kinds: &Kinds, id: KindId) -> Result<Arc<str>> {
-    let name = kinds.name(id);
-    name.ok_or_else(|| unregistered(id))
-}
-
-#[cold]
-fn unregistered(id: KindId) -> Error {
-    let key = trees::kind_key(id.0);
-    invalid("kind", &key, "it is used but not registered")
-}
-
-/// Decodes a block and calls `visit` with it, without a copy.
-#[inline]
-fn lend_block<R>(
-    kinds: &Kinds,
-    id: BlockId,
-    bytes: &[u8],
-    visit: impl FnOnce(BlockRef<'_>) -> R,
-) -> Result<R> {
-    let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
-    let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
-    kinds.with_name(block.kind, |kind| {
-        Ok(visit(BlockRef {
-            id,
-            kind: kind.ok_or_else(|| unregistered(block.kind))?,
-            content: block.content,
-            attributes: block.attributes,
-        }))
-    })
-}
-
-pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block> {
-    lend_block(kinds, id, bytes, |block| block.to_block())
-}
-
-/// Decodes an edge without a copy.
-#[inline]
-fn lend_edge<'a>(
-    source: BlockId,
-    kind: &'a str,
-    target: BlockId,
-    key: &[u8],
-    bytes: &'a [u8],
-) -> Result<EdgeRef<'a>> {
-    let attributes = graph::decode_edge(bytes)
-        .ok_or_else(|| invalid("edge", key, "its record does not decode"))?;
-    Ok(EdgeRef {
-        source,
-        kind,
-        target,
-        attributes,
-    })
-}
-
-pub(crate) fn edge_of(
-    source: BlockId,
-    kind: &str,
-    target: BlockId,
-    key: &[u8],
-    bytes: &[u8],
-) -> Result<Edge> {
-    Ok(lend_edge(source, kind, target, key, bytes)?.to_edge())
-}
-
-impl GraphSource for Graph {
-    fn neighbors(
-        &self,
-        id: BlockId,
-        direction: Direction,
-        kinds: &KindFilter,
-        out: &mut Vec<graph::NeighborRef>,
-    ) -> Result<()> {
-        Sources::of(self)?
-            .reader(self)
-            .neighbors(id, direction, kinds, out)
-    }
-
-    fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
-        let (engine, at) = (&self.core().engine, self.snapshot.revision());
-        let size = |found: Option<bowline_storage::engine::Found<'_>>| {
-            let put = found.filter(|found| found.kind == EntryKind::Put);
-            put.map(|found| found.value_bytes())
-        };
-        Ok(engine.peek_at(trees::BLOCK, &graph::block_key(id), at.get(), size)?)
-    }
-
-    fn edge_attributes(
-        &self,
-        source: BlockId,
-        kind: KindId,
-        target: BlockId,
-    ) -> Result<Option<Attributes>> {
-        let key = graph::edge_out_key(source, kind, target);
-        self.raw(trees::EDGE_OUT, &key, |bytes| {
-            let decode = |bytes| {
-                let attributes = graph::decode_edge(bytes)
-                    .ok_or_else(|| invalid("edge", &key, "its record does not decode"))?;
-                Ok(attributes.to_attributes())
-            };
-            bytes.map(decode).transpose()
-        })?
-    }
-
-    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
-        let (engine, at) = (&self.core().engine, self.snapshot.revision());
-        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
-        let scan = engine.scan(trees::BLOCK, lower, upper, at.get(), ScanDirection::Forward);
-        // The kind is at the beginning of the record: large contents need not be read.
-        let mut scan = scan.heads();
-        while scan.advance()? {
-            let key = scan.key();
-            let id = key.try_into().map(BlockId::from_bytes);
-            let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
-            let kind = graph::block_kind(scan.bytes())
-                .ok_or_else(|| invalid("block", key, "its record does not decode"))?;
-            self.cancel.check()?;
-            visit(id, kind);
-        }
-        Ok(())
-    }
-
-    fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()> {
-        self.scan(trees::EDGE_OUT, |key, _| {
-            self.cancel.check()?;
-            let (source, kind, target) = split(key)?;
-            visit(source, kind, target);
-            Ok(())
-        })
-    }
-
-    fn check(&self) -> Result<()> {
-        self.cancel.check()
-    }
-
-    fn for_each_edge_value(&self, attribute: &str, visit: VisitEdgeValue<'_>) -> Result<()> {
-        self.scan(trees::EDGE_OUT, |key, bytes| {
-            self.cancel.check()?;
-            let (source, kind, target) = split(key)?;
-            let attributes = graph::decode_edge(bytes)
-                .ok_or_else(|| invalid("edge", key, "its record does not decode"))?;
-            visit(source, kind, target, attributes.get(attribute));
-            Ok(())
-        })
-    }
 }

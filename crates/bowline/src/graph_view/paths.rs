@@ -37,7 +37,7 @@ impl Graph {
 /// The settings of a search for the neighborhood of a block. Made by [`Graph::k_hop`].
 ///
 /// ```
-/// use bowline::{Block, BlockId, Db, Edge};
+/// use bowline::{Block, BlockId, Db, Direction, Edge};
 ///
 /// # let db = Db::in_memory()?;
 /// db.transact(|tx| {
@@ -48,6 +48,9 @@ impl Graph {
 /// })?;
 /// let near = db.snapshot().graph().k_hop(BlockId(1), 2).run()?;
 /// assert!(near.iter().eq([(BlockId(2), 2), (BlockId(4), 1)]));
+/// let graph = db.snapshot().graph();
+/// let back = graph.k_hop(BlockId(3), 1).direction(Direction::In).kinds(["knows"]).run()?;
+/// assert!(back.iter().eq([(BlockId(2), 1)]));
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -90,7 +93,7 @@ impl KHop {
 /// The settings of a search for all simple paths. Made by [`Graph::simple_paths`].
 ///
 /// ```
-/// use bowline::{Block, BlockId, Db, Edge};
+/// use bowline::{Block, BlockId, Db, Direction, Edge};
 ///
 /// # let db = Db::in_memory()?;
 /// let [ann, bob, cat] = ["ann", "bob", "cat"].map(BlockId::from_name);
@@ -109,6 +112,8 @@ impl KHop {
 /// }
 /// assert_eq!(graph.simple_paths(ann, cat).find()?.count(), 2);
 /// assert_eq!(graph.simple_paths(ann, cat).max_depth(1).find()?.count(), 1);
+/// let back = graph.simple_paths(cat, ann).direction(Direction::In).kinds(["knows"]);
+/// assert_eq!(back.find()?.count(), 1);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use bowline_storage::TreeId;
 use bowline_storage::engine::{PrefixReader, SuperVersion};
 
-use super::{Graph, split};
+use super::Graph;
+use super::records::split;
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::{
     self, Attributes, BlockId, Direction, GraphSource, KindFilter, KindId, NeighborRef,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::unregistered;
+use super::records::unregistered;
 use bowline_core::error::Result;
 use bowline_core::graph::BlockId;
 use bowline_core::graph::csr::State;
@@ -27,6 +27,9 @@ use bowline_types::{Stop, Traversal, Visit};
 /// let last = found.visits().last().expect("a visit");
 /// assert_eq!((last.id, last.depth, last.parent, last.kind), (b, 1, Some(a), Some("link")));
 /// assert_eq!(found.ids().collect::<Vec<_>>(), [a, b]);
+/// assert_eq!(found.get(1), Some(last));
+/// assert_eq!((found.is_empty(), found.edges_touched()), (false, 1));
+/// assert_eq!(found.to_traversal().visits.len(), 2);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -42,6 +45,12 @@ enum Columns {
 }
 
 /// One visited block of a [`Traversed`].
+///
+/// ```
+/// fn show(visit: bowline::VisitRef<'_>) -> String {
+///     format!("{} by {}", visit.id, visit.kind.unwrap_or("being the start"))
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VisitRef<'a> {
     /// The block.

@@ -16,7 +16,7 @@ use bowline_core::graph::BlockId;
 ///     (2..=4).try_for_each(|id| tx.put_edge(&Edge::new(BlockId(id), "links_to", BlockId(1))))
 /// })?;
 /// let ranks = db.snapshot().graph().page_rank().run()?;
-/// assert_eq!(ranks.len(), 4);
+/// assert_eq!((ranks.len(), ranks.is_empty(), ranks.iter().count()), (4, false, 4));
 /// assert!(ranks.get(BlockId(1)) > ranks.get(BlockId(2)));
 /// assert_eq!(ranks.largest(1)[0].0, BlockId(1));
 /// for (id, rank) in ranks {
@@ -114,6 +114,8 @@ impl<T> IntoIterator for BlockValues<T> {
 /// })?;
 /// let labels = db.snapshot().graph().weak_component_labels(["link"])?;
 /// assert_eq!(labels.get(BlockId(4)), Some(BlockId(1)));
+/// assert_eq!((labels.len(), labels.is_empty()), (4, false));
+/// assert_eq!(labels.iter().next(), Some((BlockId(1), BlockId(1))));
 /// assert_eq!(labels.groups(), [vec![BlockId(1), BlockId(4)], vec![BlockId(2)], vec![BlockId(3)]]);
 /// # Ok::<(), bowline::Error>(())
 /// ```

@@ -62,6 +62,14 @@ const FOLD_PART: u64 = 8;
 const WORTH_ROWS: u64 = 4096;
 
 /// Figures of the graph view.
+///
+/// ```
+/// let db = bowline::Db::in_memory()?;
+/// db.build_graph_view()?;
+/// let view = db.stats().graph_view;
+/// assert!(view.is_ready && view.memory_bytes < 1 << 10);
+/// # Ok::<(), bowline::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GraphViewStats {
@@ -258,7 +266,7 @@ impl GraphView {
     }
 
     /// Applies what is pending; `false` when another thread works on the view.
-    pub fn try_drain(&self) -> bool {
+    fn try_drain(&self) -> bool {
         let Some(_work) = self.work.try_lock() else {
             return false;
         };
@@ -297,7 +305,7 @@ impl GraphView {
     }
 
     /// Whether the changes should be folded into a new base.
-    pub fn is_fold_due(&self) -> bool {
+    fn is_fold_due(&self) -> bool {
         let state = self.state.load();
         let due =
             |state: &Arc<State>| state.changes() > FOLD_MIN.max(state.edge_count() / FOLD_PART);
@@ -305,7 +313,7 @@ impl GraphView {
     }
 
     /// Drains, and folds if it is due.
-    pub fn maintain(&self) {
+    pub(crate) fn maintain(&self) {
         let mut work = self.work.lock();
         self.drain();
         if !self.is_fold_due() {

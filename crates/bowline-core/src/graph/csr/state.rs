@@ -176,7 +176,7 @@ impl State {
     /// The neighbors of an ordinal as they lie in the base's arrays: in one direction, of every kind, without
     /// changes since the base. `None` for all others.
     #[inline]
-    pub fn plain_row(
+    pub(crate) fn plain_row(
         &self,
         near: u32,
         direction: Direction,

@@ -1,0 +1,84 @@
+//! Records of the trees as blocks and edges, with the names of their kinds.
+
+use std::sync::Arc;
+
+use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::{self, Block, BlockId, BlockRef, Edge, EdgeRef, KindId};
+use bowline_core::kinds::Kinds;
+use bowline_core::trees;
+
+pub(super) fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {
+    Error::InvalidRecord {
+        what,
+        key: show_key(key),
+        reason,
+    }
+}
+
+pub(super) fn split(key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
+    graph::split_edge_key(key).ok_or_else(|| invalid("edge", key, "its key is not 36 bytes"))
+}
+
+pub(crate) fn kind_name(kinds: &Kinds, id: KindId) -> Result<Arc<str>> {
+    let name = kinds.name(id);
+    name.ok_or_else(|| unregistered(id))
+}
+
+#[cold]
+pub(super) fn unregistered(id: KindId) -> Error {
+    let key = trees::kind_key(id.0);
+    invalid("kind", &key, "it is used but not registered")
+}
+
+/// Decodes a block and calls `visit` with it, without a copy.
+#[inline]
+pub(super) fn lend_block<R>(
+    kinds: &Kinds,
+    id: BlockId,
+    bytes: &[u8],
+    visit: impl FnOnce(BlockRef<'_>) -> R,
+) -> Result<R> {
+    let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
+    let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
+    kinds.with_name(block.kind, |kind| {
+        Ok(visit(BlockRef {
+            id,
+            kind: kind.ok_or_else(|| unregistered(block.kind))?,
+            content: block.content,
+            attributes: block.attributes,
+        }))
+    })
+}
+
+pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block> {
+    lend_block(kinds, id, bytes, |block| block.to_block())
+}
+
+/// Decodes an edge without a copy.
+#[inline]
+pub(super) fn lend_edge<'a>(
+    source: BlockId,
+    kind: &'a str,
+    target: BlockId,
+    key: &[u8],
+    bytes: &'a [u8],
+) -> Result<EdgeRef<'a>> {
+    let attributes = graph::decode_edge(bytes)
+        .ok_or_else(|| invalid("edge", key, "its record does not decode"))?;
+    Ok(EdgeRef {
+        source,
+        kind,
+        target,
+        attributes,
+    })
+}
+
+pub(crate) fn edge_of(
+    source: BlockId,
+    kind: &str,
+    target: BlockId,
+    key: &[u8],
+    bytes: &[u8],
+) -> Result<Edge> {
+    Ok(lend_edge(source, kind, target, key, bytes)?.to_edge())
+}
