@@ -205,6 +205,8 @@ impl Graph {
     }
 
     fn filter<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<KindFilter> {
+        // Every question passes here first: one that is canceled ends, also where the graph is empty.
+        self.cancel.check()?;
         self.core().kinds.filter(kinds)
     }
 
@@ -221,7 +223,7 @@ impl Graph {
     /// let cancel = Cancel::new();
     /// let graph = db.snapshot().graph().cancelable(&cancel);
     /// cancel.cancel();
-    /// assert!(matches!(graph.triangles().count(), Err(Error::Canceled)));
+    /// assert!(matches!(graph.page_rank().run(), Err(Error::Canceled)));
     /// # Ok::<(), bowline::Error>(())
     /// ```
     #[must_use]
