@@ -239,6 +239,10 @@ impl std::error::Error for Failure {}
 
 impl From<bowline::Error> for Failure {
     fn from(error: bowline::Error) -> Failure {
+        if matches!(error, bowline::Error::Canceled) {
+            // Only an interrupt cancels here; a command says the same wherever it noticed it.
+            return Failure::new(Exit::of_database(&error), Interrupted.to_string());
+        }
         Failure::new(Exit::of_database(&error), with_sources(&error))
     }
 }

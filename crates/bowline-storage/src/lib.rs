@@ -32,7 +32,8 @@ mod error;
 pub mod fuzzing;
 pub mod log;
 pub mod memtable;
-mod prefetch;
+#[doc(hidden)]
+pub mod prefetch;
 #[doc(hidden)]
 pub mod sync;
 pub mod table;

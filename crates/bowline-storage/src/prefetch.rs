@@ -48,7 +48,7 @@ pub(crate) fn prefetch<T>(items: &[T]) {
 
 /// Asks for `lines` cache lines, the first of them that in which `first` lies.
 #[inline]
-pub(crate) fn prefetch_from<T>(first: &T, lines: usize) {
+pub fn prefetch_from<T>(first: &T, lines: usize) {
     prefetch_at(std::ptr::from_ref(first).addr(), lines);
 }
 

@@ -232,7 +232,7 @@ fn an_interrupt_ends_a_computation() {
     // The head of the table comes with the first thousand paths.
     terminal.until("OVER");
     terminal.interrupt();
-    terminal.until("error: the computation was canceled");
+    terminal.until("error: interrupted");
     prompt(&mut terminal);
     terminal.keys("get a --raw\r");
     terminal.until("key a does not exist");

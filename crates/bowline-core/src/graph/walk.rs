@@ -114,6 +114,10 @@ pub trait Walk {
         buffer: &'a mut RowBuffer<Self::Node>,
     ) -> Result<Row<'a, Self::Node>>;
 
+    /// Tells which rows are read soon: that of `next`, and after it that of `later`.
+    #[inline]
+    fn prefetch(&self, _later: Option<Self::Node>, _next: Option<Self::Node>, _: Direction) {}
+
     /// The size of the stored record of a block; `None` when there is no such block.
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>>;
 
@@ -289,6 +293,11 @@ impl<G: GraphSource> Walk for InView<'_, G> {
         }
         self.read_row(node, direction, kinds, buffer);
         Ok(buffer.row())
+    }
+
+    #[inline]
+    fn prefetch(&self, later: Option<u32>, next: Option<u32>, direction: Direction) {
+        self.state.prefetch(later, next, direction);
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {

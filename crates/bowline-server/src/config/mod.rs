@@ -160,7 +160,10 @@ impl Config {
         }
         // As in etcd: an allowance for the rest of a request.
         let request_bytes_max = request_bytes_max + (512 << 10);
+        let view_bytes = layers.parse("graph-view-bytes", number)?;
+        let defaults = NodeConfig::new(name, data_dir);
         let node = NodeConfig {
+            database: defaults.database.clone().graph_view_bytes(view_bytes),
             listen_peer_urls: texts(&listen_peers),
             advertise_peer_urls: texts(&peer_urls),
             advertise_client_urls: texts(&client_urls),
@@ -177,7 +180,7 @@ impl Config {
                 .unwrap_or(usize::MAX),
             request_bytes_max,
             reads_block_in_place: true,
-            ..NodeConfig::new(name, data_dir)
+            ..defaults
         };
         let at_least_one = |key: &str, value: u64| {
             if value == 0 {

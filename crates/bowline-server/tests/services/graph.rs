@@ -7,6 +7,7 @@ use pb::graph_write::Write;
 use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 
+use crate::plain_http::{get, value};
 use crate::support::{Running, start};
 
 async fn graph(running: &Running) -> GraphClient<Channel> {
@@ -249,6 +250,37 @@ async fn a_traversal_says_which_bound_stopped_it_and_whose_it_was() {
     assert_eq!((visits.len(), end.stop()), (8, pb::Stop::Exhausted));
     assert!(!end.is_of_server);
     running.server.shutdown().await.unwrap();
+}
+
+/// A member builds the graph view once its queries have read enough, and entries change it; without memory for it,
+/// the trees answer.
+#[tokio::test]
+async fn queries_have_the_graph_view_built_unless_it_has_no_memory() {
+    for (bytes, has_view) in [("268435456", true), ("0", false)] {
+        let running = start(&[("graph-view-bytes", bytes)]).await;
+        let mut graph = graph(&running).await;
+        path(&mut graph, 1_000).await;
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        let mut asked = 0;
+        loop {
+            assert_eq!(traverse(&mut graph, from(1)).await.0.len(), 1_000);
+            asked += 1;
+            let metrics = get(&running, "/metrics").await.1;
+            let edges = value(&metrics, "bowline_graph_view_edges");
+            let is_empty = value(&metrics, "bowline_graph_view_bytes") < 1.0;
+            assert_eq!(is_empty, edges < 1.0);
+            if has_view && edges > 998.0 || !has_view && asked == 10 {
+                assert_eq!(is_empty, !has_view);
+                break;
+            }
+            assert!(std::time::Instant::now() < deadline, "{metrics}");
+        }
+        write(&mut graph, [block(5_000), edge(1_000, "next", 5_000)])
+            .await
+            .unwrap();
+        assert_eq!(traverse(&mut graph, from(1)).await.0.len(), 1_001);
+        running.server.shutdown().await.unwrap();
+    }
 }
 
 /// Of a block with very many neighbors no more is read than is told.
@@ -538,7 +570,7 @@ async fn what_makes_no_sense_is_refused_with_a_code_and_what_to_do() {
     assert_eq!(text, "kind \"nxt\" is unknown; known kinds: b, next");
 
     // Each was counted under its method.
-    let (_, metrics) = crate::plain_http::get(&running, "/metrics").await;
+    let (_, metrics) = get(&running, "/metrics").await;
     let line = "bowline_requests_total{service=\"bowline.v1.Graph\",method=\"Traverse\",\
                 code=\"NotFound\"} 3";
     assert!(metrics.contains(line), "{metrics}");

@@ -73,7 +73,7 @@ async fn health_version_and_metrics_are_served() {
 }
 
 /// The value of a row.
-fn value(metrics: &str, name: &str) -> f64 {
+pub(crate) fn value(metrics: &str, name: &str) -> f64 {
     let row = metrics.lines().find_map(|line| {
         let (key, value) = line.rsplit_once(' ')?;
         (key == name).then_some(value)

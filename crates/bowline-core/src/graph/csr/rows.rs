@@ -10,6 +10,8 @@
 
 use std::ops::Range;
 
+use bowline_storage::prefetch::prefetch_from;
+
 use super::super::kind_id::KindId;
 use super::super::source::KindFilter;
 
@@ -40,6 +42,22 @@ impl Rows {
         match self.starts.get(ordinal as usize + 1) {
             Some(&end) => self.starts[ordinal as usize] as usize..end as usize,
             None => 0..0,
+        }
+    }
+
+    /// Asks for where a row begins, ahead of [`Rows::prefetch_row`].
+    #[inline]
+    pub(super) fn prefetch_start(&self, ordinal: u32) {
+        if let Some(start) = self.starts.get(ordinal as usize) {
+            prefetch_from(start, 1);
+        }
+    }
+
+    /// Asks for the first other ends of a row.
+    #[inline]
+    pub(super) fn prefetch_row(&self, ordinal: u32) {
+        if let Some(far) = self.far.get(self.row(ordinal).start) {
+            prefetch_from(far, 1);
         }
     }
 

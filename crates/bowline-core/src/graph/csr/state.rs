@@ -195,6 +195,26 @@ impl State {
         Some((rows.far(row), PlainKinds { rows, first }))
     }
 
+    /// Asks for the memory of rows that are read soon: of `later` where it begins, of `next` the row itself.
+    #[inline]
+    pub(crate) fn prefetch(&self, later: Option<u32>, next: Option<u32>, direction: Direction) {
+        /// The arrays of fewer blocks stay in the caches anyway.
+        const WORTH_BLOCKS: usize = 1 << 15;
+        if self.base.ids.len() < WORTH_BLOCKS {
+            return;
+        }
+        let rows = match direction {
+            Direction::In => &self.base.incoming,
+            Direction::Out | Direction::Both => &self.base.out,
+        };
+        if let Some(later) = later {
+            rows.prefetch_start(later);
+        }
+        if let Some(next) = next {
+            rows.prefetch_row(next);
+        }
+    }
+
     /// Visits the neighbors of an ordinal at a revision, in the order of [`GraphSource::neighbors`], until
     /// `visit` breaks.
     ///

@@ -40,6 +40,8 @@ use super::walk::{ByIds, Marks, Places, RowBuffer, Walk};
 use crate::Result;
 use bowline_types::{BlockId, Direction, Stop, Visit};
 
+/// How many rows are on their way to the cache while one is read.
+const AHEAD: usize = 8;
 /// The parent of a start.
 const NONE: u32 = u32::MAX;
 
@@ -257,6 +259,9 @@ fn breadth_first<W: Walk>(
     let mut cursor = 0;
     while let Some(&Entry { node, depth, .. }) = visits.entries.get(cursor) {
         graph.check()?;
+        // A row waits for two loads, of its start and of its first end: those of the next ones are under way.
+        let soon = |ahead: usize| visits.entries.get(cursor + ahead).map(|visit| visit.node);
+        graph.prefetch(soon(2 * AHEAD), soon(AHEAD), spec.direction);
         let row = graph.row(node, spec.direction, &spec.kinds, &mut buffer)?;
         // When the first block of the deepest layer is read, all of that layer was found: a block not
         // found by now is beyond it.

@@ -210,6 +210,18 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             "Bytes of what is not in tables yet.",
             stats.engine.memtable_bytes,
         ),
+        (
+            "graph_view_bytes",
+            "gauge",
+            "Bytes of the graph view; 0 while the trees answer.",
+            stats.graph_view.memory_bytes,
+        ),
+        (
+            "graph_view_edges",
+            "gauge",
+            "Edges in the base of the graph view.",
+            stats.graph_view.edges,
+        ),
     ];
     for (name, kind, help, value) in rows {
         write_row(out, name, kind, help, value)?;
