@@ -3,7 +3,7 @@
 //! A read of what lies in memory is made of loads that wait for each other. In a table, the place
 //! says where the page's head is, the head where its hash index is, the hash index which interval
 //! to search. Addresses that are known early are prefetched early, all at once, so that the waits
-//! overlap. A [`Hint`] makes an address known early that is otherwise known late.
+//! overlap. A `Hint` makes an address known early that is otherwise known late.
 
 #![cfg_attr(
     all(target_arch = "x86_64", not(miri)),
