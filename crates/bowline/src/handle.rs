@@ -174,6 +174,21 @@ impl Handle {
     /// Has the graph view built in the background, if there is a thread to do it.
     #[cold]
     pub(crate) fn want_view(&self) {
+        self.start_view_thread();
+        self.signal_view(true);
+    }
+
+    /// Has the changes of the graph view folded: by its thread, or by the caller where there is none.
+    #[cold]
+    pub(crate) fn fold_view(&self) {
+        match self.start_view_thread() {
+            true => self.signal_view(false),
+            false => self.graph_view.try_maintain(),
+        }
+    }
+
+    /// Starts the thread of the graph view, if it may run and does not. Returns whether it runs.
+    fn start_view_thread(&self) -> bool {
         let mut thread = self.open.view_thread.lock();
         if matches!(*thread, ViewThread::Allowed) {
             let shared = self.open.shared.clone();
@@ -183,7 +198,7 @@ impl Handle {
                 Err(error) => tracing::warn!(%error, "no thread for the graph view"),
             }
         }
-        self.signal_view(true);
+        matches!(*thread, ViewThread::Running(_))
     }
 
     pub(crate) fn close(&self) -> Result<()> {

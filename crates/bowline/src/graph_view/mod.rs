@@ -141,6 +141,9 @@ impl Graph {
     fn view(&self) -> Option<&Arc<State>> {
         if self.view.get().is_none() {
             let found = self.core().graph_view.at(self.snapshot.revision().get())?;
+            if found.is_fold_due() {
+                self.snapshot.handle().fold_view();
+            }
             let _ = self.view.set(found);
         }
         self.view.get()

@@ -350,6 +350,44 @@ fn a_build_that_is_asked_for_is_not_ended_by_queries() {
     assert_eq!(db.stats().graph_view.builds, 1);
 }
 
+/// Readers apply the changes that their own commits hand over, so that few wait at any time. The changes were then folded
+/// once a minute only, however many had been applied: the view grew beyond its budget. Found on a last read.
+#[test]
+fn changes_that_readers_apply_are_folded() {
+    for threads in [false, true] {
+        let settings = if threads { Db::builder() } else { manual() };
+        let db = Disk::new().open(settings);
+        let ids: Vec<_> = (0..300).map(id).collect();
+        db.transact(|tx| {
+            let mut ids = ids.iter();
+            ids.try_for_each(|id| tx.put_block(&Block::new(*id, "node")))
+        })
+        .expect("a write");
+        assert!(db.build_graph_view().expect("builds"));
+        for &source in &ids[..100] {
+            db.transact(|tx| {
+                let mut targets = ids.iter();
+                targets.try_for_each(|target| tx.put_edge(&Edge::new(source, "to", *target)))
+            })
+            .expect("a write");
+            let graph = db.snapshot().graph();
+            let found = graph.neighbors(source, Direction::Out, NO_KINDS);
+            assert_eq!(found.expect("reads").len(), ids.len());
+        }
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while db.stats().graph_view.folds == 0 {
+            assert!(threads && Instant::now() < deadline, "nothing was folded");
+            thread::yield_now();
+        }
+        assert!(db.stats().graph_view.changes < 30_000);
+        let found = db
+            .snapshot()
+            .graph()
+            .neighbors(ids[0], Direction::In, NO_KINDS);
+        assert_eq!(found.expect("reads").len(), 100);
+    }
+}
+
 /// An ingestion takes a revision without an edge: the view answers the revisions after it.
 #[test]
 fn an_ingestion_does_not_end_the_view() {

@@ -50,14 +50,6 @@ pub use state::{EdgeChange, PlainKinds, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };
-/// A fold is not worth it for fewer changes.
-const FOLD_MIN: u64 = if cfg!(any(test, bowline_shuttle)) {
-    8
-} else {
-    16_384
-};
-/// The deltas may grow to this part of the base's edges.
-const FOLD_PART: u64 = 8;
 /// Rows that the trees are asked for before a view is worth its build.
 const WORTH_ROWS: u64 = 4096;
 
@@ -304,26 +296,25 @@ impl GraphView {
             .fetch_max(published.max(newest), Ordering::AcqRel);
     }
 
-    /// Whether the changes should be folded into a new base.
-    fn is_fold_due(&self) -> bool {
-        let state = self.state.load();
-        let due =
-            |state: &Arc<State>| state.changes() > FOLD_MIN.max(state.edge_count() / FOLD_PART);
-        state.as_ref().is_some_and(due)
-    }
-
     /// Drains, and folds if it is due.
     pub(crate) fn maintain(&self) {
-        let mut work = self.work.lock();
-        self.drain();
-        if !self.is_fold_due() {
-            return;
+        self.maintain_by(&mut self.work.lock());
+    }
+
+    /// [`GraphView::maintain`], unless another thread works on the view.
+    pub fn try_maintain(&self) {
+        if let Some(mut work) = self.work.try_lock() {
+            self.maintain_by(&mut work);
         }
+    }
+
+    fn maintain_by(&self, work: &mut Work) {
+        self.drain();
         let (generation, state) = {
             let pending = self.pending.lock();
             (pending.generation, self.state.load_full())
         };
-        let Some(state) = state else {
+        let Some(state) = state.filter(|state| state.is_fold_due()) else {
             return;
         };
         // The state has no change after `applied`, as draining raised it to the newest.

@@ -18,6 +18,14 @@ use super::ids::Ids;
 use super::rows::{Rows, RowsBuilder, named};
 use bowline_types::{BlockId, Direction};
 
+/// A fold is not worth it for fewer changes.
+const FOLD_MIN: u64 = if cfg!(any(test, bowline_shuttle)) {
+    8
+} else {
+    16_384
+};
+/// The deltas may grow to this part of the base's edges.
+const FOLD_PART: u64 = 8;
 /// Ids in a chunk of [`Extra`].
 const CHUNK: usize = 1024;
 /// Maps of [`Extra`]: a change copies one of them.
@@ -151,6 +159,12 @@ impl State {
     /// How many changes came since the base.
     pub(super) fn changes(&self) -> u64 {
         self.changes
+    }
+
+    /// Whether the changes should be folded into a new base.
+    #[inline]
+    pub fn is_fold_due(&self) -> bool {
+        self.changes > FOLD_MIN.max(self.edge_count() / FOLD_PART)
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
