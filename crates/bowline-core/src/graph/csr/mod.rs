@@ -301,7 +301,7 @@ impl GraphView {
         self.maintain_by(&mut self.work.lock());
     }
 
-    /// [`GraphView::maintain`], unless another thread works on the view.
+    /// Drains, and folds if it is due, unless another thread works on the view.
     pub fn try_maintain(&self) {
         if let Some(mut work) = self.work.try_lock() {
             self.maintain_by(&mut work);
