@@ -172,6 +172,9 @@ fn builder(options: &ConnectionOptions, account: &Arc<Account>) -> Builder<Eager
     const CALL_BYTES_MAX: usize = 16 << 10;
     let streams_max = account.memory().connection_bytes_max() / CALL_BYTES_MAX;
     let streams_max = u32::try_from(streams_max).unwrap_or(u32::MAX);
+    let streams_max = options.streams_max.min(streams_max);
+    // A client may give up at once all calls that it may have open. `DeadlineStream` limits how often.
+    let resets_max = options.resets_max.min(streams_max) as usize;
     // The library's minimum.
     const HTTP1_BUFFER_MIN: usize = 8 << 10;
     let executor = EagerExecutor::new(account.clone(), options.unread_timeout);
@@ -189,7 +192,8 @@ fn builder(options: &ConnectionOptions, account: &Arc<Account>) -> Builder<Eager
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_frame_size(FRAME_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
-        .max_concurrent_streams(options.streams_max.min(streams_max))
+        .max_concurrent_streams(streams_max)
+        .max_pending_accept_reset_streams(resets_max)
         .max_header_list_size(options.header_bytes_max)
         .keep_alive_interval(options.keep_alive_interval)
         .keep_alive_timeout(options.keep_alive_timeout);
