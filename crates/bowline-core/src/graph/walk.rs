@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::hash_map::Entry;
 use std::ops::ControlFlow;
 
-use super::csr::{PlainKinds, State};
+use super::csr::{Part, PlainKinds, State};
 use super::id_map::{IdMap, IdSet};
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, NeighborRef};
@@ -257,13 +257,19 @@ impl<G> InView<'_, G> {
         buffer: &mut RowBuffer<u32>,
     ) {
         buffer.clear();
-        let push = |node, kind, direction| {
-            buffer.push(node, kind, direction);
+        let add = |part: Part<'_>, direction| {
+            match part {
+                Part::Base(nodes, kinds) => {
+                    buffer.nodes.extend_from_slice(nodes);
+                    let kinds = (0..nodes.len()).map(|place| (kinds.get(place), direction));
+                    buffer.edges.extend(kinds);
+                }
+                Part::Added(node, kind) => buffer.push(node, kind, direction),
+            }
             ControlFlow::<()>::Continue(())
         };
-        let _ = self
-            .state
-            .visit(node, direction, self.revision, kinds, push);
+        let (state, revision) = (self.state, self.revision);
+        let _ = state.visit_parts(node, direction, revision, kinds, add);
     }
 }
 

@@ -13,7 +13,6 @@ use bowline_core::graph::algorithms::page_rank::{PageRankSpec, page_rank};
 use bowline_core::graph::algorithms::triangles::triangles_per_vertex;
 use bowline_core::graph::algorithms::weighted_distances::weighted_distances_from;
 use bowline_core::graph::path::weighted::Weight;
-use bowline_core::graph::view::DenseView;
 use bowline_core::graph::{BlockId, Direction};
 
 impl Graph {
@@ -92,11 +91,6 @@ impl Graph {
             default_weight: None,
         }
     }
-
-    /// All blocks and the edges of some kinds.
-    fn dense(&self, kinds: &[String], with_incoming: bool) -> Result<DenseView> {
-        DenseView::build(self, &self.filter(kinds)?, with_incoming)
-    }
 }
 
 /// The settings of PageRank: how often one who follows edges at random comes to each block. Made by
@@ -170,7 +164,7 @@ impl PageRank {
                 why: "it is a probability: a number between 0 and 1",
             });
         }
-        let view = self.graph.dense(&self.kinds, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
         let ranks = page_rank(&view, &self.spec, &self.graph.cancel)?;
         Ok(BlockValues::new(view.into_ids(), ranks))
     }
@@ -228,7 +222,7 @@ impl Communities {
     /// # Errors
     /// `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn run(self) -> Result<BlockLabels> {
-        let view = self.graph.dense(&self.kinds, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
         let labels = communities(&view, self.iterations, &self.graph.cancel)?;
         Ok(BlockLabels::new(view.into_ids(), labels))
     }
@@ -288,7 +282,7 @@ impl ClusteringCoefficients {
     /// # Errors
     /// `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn run(self) -> Result<BlockValues<f64>> {
-        let view = self.graph.dense(&self.kinds, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
         let found = clustering_coefficients(&view, self.is_directed, &self.graph.cancel)?;
         Ok(BlockValues::new(view.into_ids(), found))
     }
@@ -343,7 +337,7 @@ impl Triangles {
     /// # Errors
     /// `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn per_block(self) -> Result<BlockValues<u64>> {
-        let view = self.graph.dense(&self.kinds, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
         let counts = triangles_per_vertex(&view, &self.graph.cancel)?;
         Ok(BlockValues::new(view.into_ids(), counts))
     }
@@ -398,7 +392,9 @@ impl Distances {
     /// `MissingBlock` for the start; `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn run(self) -> Result<BlockValues<u32>> {
         let with_incoming = self.direction != Direction::Out;
-        let view = self.graph.dense(&self.kinds, with_incoming)?;
+        let view = self
+            .graph
+            .dense(&self.graph.filter(&self.kinds)?, with_incoming)?;
         let start = view.require_number(self.start)?;
         let found = distances(&view, start, self.direction, &self.graph.cancel)?;
         let all = BlockValues::new(view.into_ids(), found);

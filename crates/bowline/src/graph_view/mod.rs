@@ -24,6 +24,7 @@ use bowline_core::error::{Error, Result};
 use bowline_core::graph::cancel::Cancel;
 use bowline_core::graph::csr::State;
 use bowline_core::graph::path::unweighted;
+use bowline_core::graph::view::DenseView;
 use bowline_core::graph::walk::InView;
 use bowline_core::graph::{
     self, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, KindFilter, KindId, Precedence,
@@ -158,6 +159,15 @@ impl Graph {
             trees: self,
         };
         Some((view, state))
+    }
+
+    /// All blocks and the edges of some kinds.
+    fn dense(&self, kinds: &KindFilter, with_incoming: bool) -> Result<DenseView> {
+        let at = self.snapshot.revision().get();
+        match self.view() {
+            Some(state) => DenseView::build_in_view(self, state, at, kinds, with_incoming),
+            None => DenseView::build(self, kinds, with_incoming),
+        }
     }
 
     /// The ordinals of blocks, which must exist. `None` when the view does not know one: it has no edge, and a
@@ -540,7 +550,7 @@ impl Graph {
         kinds: impl IntoIterator<Item = N>,
         precedence: Precedence,
     ) -> Result<Vec<BlockId>> {
-        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?, false)?;
         order::topological_order(&view, precedence, &self.cancel)
     }
 
@@ -553,7 +563,7 @@ impl Graph {
         &self,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Vec<BlockId>>> {
-        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?, false)?;
         components::strong_components(&view, &self.cancel)
     }
 
@@ -566,7 +576,7 @@ impl Graph {
         &self,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Vec<BlockId>>> {
-        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?, false)?;
         components::weak_components(&view, &self.cancel)
     }
 
@@ -593,7 +603,7 @@ impl Graph {
         &self,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<BlockLabels> {
-        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?, false)?;
         let labels = weak_components::weak_labels(&view, &self.cancel)?;
         Ok(BlockLabels::new(view.into_ids(), labels))
     }
@@ -603,7 +613,7 @@ impl Graph {
     /// # Errors
     /// `UnknownKind`.
     pub fn stats<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<GraphStats> {
-        let view = graph::view::DenseView::build(self, &self.filter(kinds)?, true)?;
+        let view = self.dense(&self.filter(kinds)?, true)?;
         let name = |kind| Ok(self.kind_name(kind)?.to_string());
         stats::graph_stats(&view, &self.cancel)?.try_map_kinds(name)
     }

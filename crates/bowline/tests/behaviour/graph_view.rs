@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowline::{Block, BlockId, Db, DbBuilder, Direction, Edge, Graph, History, Result, Snapshot};
+use bowline::{
+    Block, BlockId, Db, DbBuilder, Direction, Edge, Graph, History, Precedence, Result, Snapshot,
+};
 
 use crate::support::{Disk, manual};
 
@@ -151,6 +153,7 @@ fn assert_same_answers(
             show(walk().max_bytes(60)),
             format!("{:?}", graph.is_reachable(a, b, direction, &kinds)),
             format!("{:?}", path.find()),
+            whole(&graph, a, &kinds),
         )
     };
     assert_eq!(
@@ -158,6 +161,23 @@ fn assert_same_answers(
         answers(other),
         "{context}: {a} {b} {direction:?} {kinds:?}"
     );
+}
+
+/// What is asked of the whole graph: each answer depends on the numbers of blocks, on the order of rows, on the edges
+/// that arrive or on the counts of kinds.
+fn whole(graph: &Graph, from: BlockId, kinds: &[&str]) -> [String; 6] {
+    let kinds = kinds.iter().copied();
+    let order = graph.topological_order(kinds.clone(), Precedence::SourceFirst);
+    let ranks = graph.page_rank().kinds(kinds.clone()).run();
+    let distances = graph.distances_from(from).kinds(kinds.clone()).run();
+    [
+        format!("{:?}", graph.stats(kinds.clone())),
+        format!("{order:?}"),
+        format!("{:?}", graph.strongly_connected_components(kinds.clone())),
+        format!("{:?}", ranks.map(|ranks| ranks.iter().collect::<Vec<_>>())),
+        format!("{:?}", distances.map(|far| far.iter().collect::<Vec<_>>())),
+        format!("{:?}", graph.triangles().kinds(kinds).count()),
+    ]
 }
 
 struct Over<'a>(&'a AtomicBool);

@@ -55,6 +55,15 @@ struct Removed {
     end: u64,
 }
 
+/// A place where a row differs from that of the base.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut<'a> {
+    /// This edge stands before its place.
+    Added(&'a Added),
+    /// The edge at this place is not there.
+    Removed(u32),
+}
+
 /// The changes of one row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeltaRow {
@@ -76,9 +85,19 @@ pub(super) struct Spot {
 }
 
 impl DeltaRow {
+    /// Where a revision's row differs from the base's, by place. What was added stands before the place itself.
     #[inline]
-    pub(super) fn added(&self) -> &[Added] {
-        &self.added
+    pub(super) fn cuts(&self, revision: u64) -> impl Iterator<Item = Cut<'_>> {
+        let added = self.added.iter().filter(move |edge| edge.is_at(revision));
+        let removed = self.removed.iter().filter(move |it| it.end <= revision);
+        let (mut added, mut removed) = (added.peekable(), removed.peekable());
+        std::iter::from_fn(move || {
+            let next = removed.peek().map_or(u32::MAX, |removed| removed.at);
+            match added.next_if(|edge| edge.at <= next) {
+                Some(edge) => Some(Cut::Added(edge)),
+                None => removed.next().map(|removed| Cut::Removed(removed.at)),
+            }
+        })
     }
 
     /// Whether a revision has the base's edge at a place.

@@ -46,6 +46,7 @@ use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 
 use crate::Result;
 use build::Built;
+pub(crate) use state::Part;
 pub use state::{EdgeChange, PlainKinds, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.

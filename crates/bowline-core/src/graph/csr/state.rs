@@ -7,13 +7,13 @@
 //! - Rows are given in the order (kind, id), as the trees give them.
 //! - A block that no ordinal stands for has no edge at any revision that the state answers.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::super::id_map::IdMap;
 use super::super::kind_id::KindId;
 use super::super::source::KindFilter;
-use super::delta::{Delta, DeltaRow, Spot};
+use super::delta::{Cut, Delta, DeltaRow, Spot};
 use super::ids::Ids;
 use super::rows::{Rows, RowsBuilder, named};
 use bowline_types::{BlockId, Direction};
@@ -114,6 +114,15 @@ impl PlainKinds<'_> {
     pub fn get(self, place: usize) -> KindId {
         self.rows.kind(self.first + place)
     }
+}
+
+/// A piece of a row, in the row's order.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part<'a> {
+    /// Edges that lie together in the base: the other ends and the kinds.
+    Base(&'a [u32], PlainKinds<'a>),
+    /// An edge that came later.
+    Added(u32, KindId),
 }
 
 /// The edges of every revision from its base to its newest change.
@@ -260,17 +269,50 @@ impl State {
         filter: &KindFilter,
         visit: &mut dyn FnMut(u32, KindId, Direction) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
+        self.visit_parts(near, direction, revision, filter, |part, direction| {
+            match part {
+                Part::Base(nodes, kinds) => {
+                    for (place, &far) in nodes.iter().enumerate() {
+                        visit(far, kinds.get(place), direction)?;
+                    }
+                }
+                Part::Added(far, kind) => visit(far, kind, direction)?,
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    /// The same in parts: what lies together in the base comes as one, so that who copies a row copies slices.
+    #[inline]
+    pub(crate) fn visit_parts<B>(
+        &self,
+        near: u32,
+        direction: Direction,
+        revision: u64,
+        filter: &KindFilter,
+        mut visit: impl FnMut(Part<'_>, Direction) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
         if direction != Direction::In {
             let (rows, delta) = (&self.base.out, self.out.row(near));
-            let mut visit = |far, kind| visit(far, kind, Direction::Out);
+            let mut visit = |part: Part<'_>| visit(part, Direction::Out);
             visit_row(rows, near, delta, revision, filter, &mut visit)?;
         }
         if direction != Direction::Out {
             let (rows, delta) = (&self.base.incoming, self.incoming.row(near));
-            let mut visit = |far, kind| visit(far, kind, Direction::In);
+            let mut visit = |part: Part<'_>| visit(part, Direction::In);
             visit_row(rows, near, delta, revision, filter, &mut visit)?;
         }
         ControlFlow::Continue(())
+    }
+
+    /// All blocks in the order of their ids, with their ordinals.
+    pub(crate) fn ordinals_by_id(&self) -> Vec<(BlockId, u32)> {
+        let mut all: Vec<_> = (0..self.ordinals() as u32)
+            .map(|ordinal| (self.id(ordinal), ordinal))
+            .collect();
+        // Only the blocks that came later are out of order.
+        all.sort();
+        all
     }
 
     /// Applies a change; changes come in the order of revisions.
@@ -382,29 +424,41 @@ fn spot(base: &Base, extra: &Extra, rows: &Rows, near: u32, kind: KindId, far: u
 }
 
 /// Visits one row at a revision.
+#[inline]
 fn visit_row<B>(
     rows: &Rows,
     near: u32,
     delta: Option<&DeltaRow>,
     revision: u64,
     filter: &KindFilter,
-    visit: &mut dyn FnMut(u32, KindId) -> ControlFlow<B>,
+    visit: &mut impl FnMut(Part<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
     let row = rows.row(near);
-    if let Some(delta) = delta {
-        return visit_changed(rows, row, delta, revision, filter, visit);
+    match delta {
+        Some(delta) => visit_changed(rows, row, delta, revision, filter, visit),
+        None => visit_base(rows, row, filter, visit),
     }
-    let mut part = |part: std::ops::Range<usize>| {
-        let first = part.start;
-        for (after, &far) in rows.far(part).iter().enumerate() {
-            visit(far, rows.kind(first + after))?;
+}
+
+/// Visits what passes of these places of the base, which belong to one row.
+#[inline]
+fn visit_base<B>(
+    rows: &Rows,
+    places: Range<usize>,
+    filter: &KindFilter,
+    visit: &mut impl FnMut(Part<'_>) -> ControlFlow<B>,
+) -> ControlFlow<B> {
+    let mut part = |places: Range<usize>| {
+        let first = places.start;
+        match places.is_empty() {
+            true => ControlFlow::Continue(()),
+            false => visit(Part::Base(rows.far(places), PlainKinds { rows, first })),
         }
-        ControlFlow::Continue(())
     };
     match named(filter) {
-        None => part(row),
+        None => part(places),
         Some(kinds) => {
-            for passing in rows.passing(row, kinds) {
+            for passing in rows.passing(places, kinds) {
                 part(passing)?;
             }
             ControlFlow::Continue(())
@@ -412,30 +466,28 @@ fn visit_row<B>(
     }
 }
 
-/// Merges the base's row with its changes.
+/// Merges the base's row with its changes: only where something changed is the base's row cut.
 fn visit_changed<B>(
     rows: &Rows,
-    row: std::ops::Range<usize>,
+    row: Range<usize>,
     delta: &DeltaRow,
     revision: u64,
     filter: &KindFilter,
-    visit: &mut dyn FnMut(u32, KindId) -> ControlFlow<B>,
+    visit: &mut impl FnMut(Part<'_>) -> ControlFlow<B>,
 ) -> ControlFlow<B> {
-    let mut added = delta.added().iter().peekable();
-    for (at, place) in row.enumerate() {
-        while let Some(edge) = added.next_if(|edge| edge.at as usize <= at) {
-            if edge.is_at(revision) && filter.passes(edge.kind) {
-                visit(edge.far, edge.kind)?;
-            }
-        }
-        if delta.has_base(at as u32, revision) && filter.passes(rows.kind(place)) {
-            visit(rows.far(place..place + 1)[0], rows.kind(place))?;
-        }
-    }
-    for edge in added {
-        if edge.is_at(revision) && filter.passes(edge.kind) {
-            visit(edge.far, edge.kind)?;
+    let mut from = row.start;
+    for cut in delta.cuts(revision) {
+        let (at, skipped) = match cut {
+            Cut::Added(edge) => (row.start + edge.at as usize, 0),
+            Cut::Removed(at) => (row.start + at as usize, 1),
+        };
+        visit_base(rows, from..at, filter, visit)?;
+        from = at + skipped;
+        if let Cut::Added(edge) = cut
+            && filter.passes(edge.kind)
+        {
+            visit(Part::Added(edge.far, edge.kind))?;
         }
     }
-    ControlFlow::Continue(())
+    visit_base(rows, from..row.end, filter, visit)
 }
