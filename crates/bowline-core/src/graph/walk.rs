@@ -40,7 +40,22 @@ enum Edges<'a> {
     Read(&'a [(KindId, Direction)]),
 }
 
-impl<N> Row<'_, N> {
+impl<N: Copy> Row<'_, N> {
+    /// Visits all edges.
+    #[inline]
+    pub fn for_each(&self, mut visit: impl FnMut(N, KindId, Direction)) {
+        match self.edges {
+            Edges::Plain(kinds, direction) => {
+                kinds.for_each(self.nodes, |&node, kind| visit(node, kind, direction));
+            }
+            Edges::Read(edges) => {
+                for (&node, &(kind, direction)) in self.nodes.iter().zip(edges) {
+                    visit(node, kind, direction);
+                }
+            }
+        }
+    }
+
     /// The kind of an edge by its place in the row.
     #[inline]
     pub fn kind(&self, place: usize) -> KindId {
@@ -261,8 +276,9 @@ impl<G> InView<'_, G> {
             match part {
                 Part::Base(nodes, kinds) => {
                     buffer.nodes.extend_from_slice(nodes);
-                    let kinds = (0..nodes.len()).map(|place| (kinds.get(place), direction));
-                    buffer.edges.extend(kinds);
+                    let edges = &mut buffer.edges;
+                    edges.reserve(nodes.len());
+                    kinds.for_each(nodes, |_, kind| edges.push((kind, direction)));
                 }
                 Part::Added(node, kind) => buffer.push(node, kind, direction),
             }
@@ -283,7 +299,8 @@ impl<G: GraphSource> Walk for InView<'_, G> {
         self.state.id(node)
     }
 
-    #[inline]
+    // A call for each row would cost as much as the row.
+    #[inline(always)]
     fn row<'b>(
         &'b self,
         node: u32,

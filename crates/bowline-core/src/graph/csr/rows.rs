@@ -76,6 +76,23 @@ impl Rows {
         }
     }
 
+    /// Visits what belongs to the places from `first` on, with the kinds of the edges there.
+    #[inline]
+    pub(super) fn for_each<N>(&self, first: usize, nodes: &[N], mut visit: impl FnMut(&N, KindId)) {
+        match &self.kinds {
+            Kinds::Narrow(kinds) => {
+                for (node, &kind) in nodes.iter().zip(&kinds[first..]) {
+                    visit(node, KindId(u32::from(kind)));
+                }
+            }
+            Kinds::Wide(kinds) => {
+                for (node, &kind) in nodes.iter().zip(&kinds[first..]) {
+                    visit(node, KindId(kind));
+                }
+            }
+        }
+    }
+
     /// The parts of a row whose kinds pass, in order.
     pub(super) fn passing<'a>(
         &'a self,

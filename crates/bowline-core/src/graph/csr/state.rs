@@ -114,6 +114,12 @@ impl PlainKinds<'_> {
     pub fn get(self, place: usize) -> KindId {
         self.rows.kind(self.first + place)
     }
+
+    /// Visits the edges of the row, or its first ones, with their kinds.
+    #[inline]
+    pub(crate) fn for_each<N>(self, nodes: &[N], visit: impl FnMut(&N, KindId)) {
+        self.rows.for_each(self.first, nodes, visit);
+    }
 }
 
 /// A piece of a row, in the row's order.
@@ -198,7 +204,7 @@ impl State {
 
     /// The neighbors of an ordinal as they lie in the base's arrays: in one direction, of every kind, without
     /// changes since the base. `None` for all others.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn plain_row(
         &self,
         near: u32,

@@ -459,28 +459,32 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         let (graph, spec) = (self.budget.graph, self.budget.spec);
         graph.check()?;
         let row = graph.row(node, spec.direction, &spec.kinds, &mut self.buffer)?;
-        let neighbors = row.nodes.iter().enumerate();
-        self.pending
-            .extend(neighbors.map(|(place, &node)| Neighbor {
+        let pending = &mut self.pending;
+        row.for_each(|node, kind, direction| {
+            pending.push(Neighbor {
                 node,
-                kind: row.kind(place),
-                direction: row.direction(place),
-            }));
+                kind,
+                direction,
+            });
+        });
         self.found.edges_touched += row.nodes.len() as u64;
         Ok(())
     }
 
     /// Whether a block at the depth bound has a neighbor that was not visited.
     fn has_more_beyond(&mut self) -> Result<bool> {
+        let (graph, spec) = (self.budget.graph, self.budget.spec);
         for place in 0..self.found.count() {
             let Entry { node, depth, .. } = self.found.entries[place];
-            if self.budget.spec.max_depth == Some(depth) {
-                self.pending.clear();
-                self.read_neighbors(node)?;
-                let mut neighbors = self.pending.iter();
-                if neighbors.any(|neighbor| self.index.get(neighbor.node).is_none()) {
-                    return Ok(true);
-                }
+            if spec.max_depth != Some(depth) {
+                continue;
+            }
+            graph.check()?;
+            let row = graph.row(node, spec.direction, &spec.kinds, &mut self.buffer)?;
+            self.found.edges_touched += row.nodes.len() as u64;
+            let is_new = |next: &W::Node| self.index.get(*next).is_none();
+            if row.nodes.iter().any(is_new) {
+                return Ok(true);
             }
         }
         Ok(false)
