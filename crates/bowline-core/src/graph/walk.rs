@@ -129,6 +129,25 @@ pub trait Walk {
         buffer: &'a mut RowBuffer<Self::Node>,
     ) -> Result<Row<'a, Self::Node>>;
 
+    /// The same where they lie together in memory that outlasts the call.
+    #[inline(always)]
+    fn lent_row(&self, _: Self::Node, _: Direction, _: &KindFilter) -> Option<Row<'_, Self::Node>> {
+        None
+    }
+
+    /// Visits the same neighbors in one or several parts, until `visit` breaks. What [`Walk::row`] would copy comes as
+    /// it lies.
+    fn visit_row<B>(
+        &self,
+        node: Self::Node,
+        direction: Direction,
+        kinds: &KindFilter,
+        buffer: &mut RowBuffer<Self::Node>,
+        mut visit: impl FnMut(Row<'_, Self::Node>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        Ok(visit(self.row(node, direction, kinds, buffer)?))
+    }
+
     /// Tells which rows are read soon: that of `next`, and after it that of `later`.
     #[inline]
     fn prefetch(&self, _later: Option<Self::Node>, _next: Option<Self::Node>, _: Direction) {}
@@ -301,6 +320,18 @@ impl<G: GraphSource> Walk for InView<'_, G> {
 
     // A call for each row would cost as much as the row.
     #[inline(always)]
+    fn lent_row(
+        &self,
+        node: u32,
+        direction: Direction,
+        kinds: &KindFilter,
+    ) -> Option<Row<'_, u32>> {
+        let (nodes, kinds) = self.state.plain_row(node, direction, kinds)?;
+        let edges = Edges::Plain(kinds, direction);
+        Some(Row { nodes, edges })
+    }
+
+    #[inline(always)]
     fn row<'b>(
         &'b self,
         node: u32,
@@ -308,14 +339,33 @@ impl<G: GraphSource> Walk for InView<'_, G> {
         kinds: &KindFilter,
         buffer: &'b mut RowBuffer<u32>,
     ) -> Result<Row<'b, u32>> {
-        if let Some((nodes, kinds)) = self.state.plain_row(node, direction, kinds) {
-            return Ok(Row {
-                nodes,
-                edges: Edges::Plain(kinds, direction),
-            });
+        if let Some(row) = self.lent_row(node, direction, kinds) {
+            return Ok(row);
         }
         self.read_row(node, direction, kinds, buffer);
         Ok(buffer.row())
+    }
+
+    fn visit_row<B>(
+        &self,
+        node: u32,
+        direction: Direction,
+        kinds: &KindFilter,
+        _: &mut RowBuffer<u32>,
+        mut visit: impl FnMut(Row<'_, u32>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        let each = |part: Part<'_>, direction| match part {
+            Part::Base(nodes, kinds) => visit(Row {
+                nodes,
+                edges: Edges::Plain(kinds, direction),
+            }),
+            Part::Added(node, kind) => visit(Row {
+                nodes: &[node],
+                edges: Edges::Read(&[(kind, direction)]),
+            }),
+        };
+        let (state, revision) = (self.state, self.revision);
+        Ok(state.visit_parts(node, direction, revision, kinds, each))
     }
 
     #[inline]

@@ -34,9 +34,11 @@
 //! the last block just fitted. To tell, the walk goes on after the last block that fits, until it
 //! finds one more or none.
 
+use std::ops::ControlFlow;
+
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, dangling_edge, require_block};
-use super::walk::{ByIds, Marks, Places, RowBuffer, Walk};
+use super::walk::{ByIds, Marks, Places, Row, RowBuffer, Walk};
 use crate::Result;
 use bowline_types::{BlockId, Direction, Stop, Visit};
 
@@ -262,19 +264,45 @@ fn breadth_first<W: Walk>(
         // A row waits for two loads, of its start and of its first end: those of the next ones are under way.
         let soon = |ahead: usize| visits.entries.get(cursor + ahead).map(|visit| visit.node);
         graph.prefetch(soon(2 * AHEAD), soon(AHEAD), spec.direction);
-        let row = graph.row(node, spec.direction, &spec.kinds, &mut buffer)?;
+        let from = Expanded {
+            node,
+            depth,
+            place: cursor as u32,
+        };
+        let stop = match graph.lent_row(node, spec.direction, &spec.kinds) {
+            Some(row) => from.take(&row, &mut budget, &mut found, &mut visits)?,
+            None => from.take_parts(&mut buffer, &mut budget, &mut found, &mut visits)?,
+        };
+        if let Some(stop) = stop {
+            visits.stop = stop;
+            return Ok(visits);
+        }
+        cursor += 1;
+    }
+    Ok(visits)
+}
+
+/// A block whose neighbors are taken breadth-first.
+#[derive(Clone, Copy)]
+struct Expanded<N> {
+    node: N,
+    depth: u32,
+    place: u32,
+}
+
+impl<N: Copy + Eq> Expanded<N> {
+    /// Takes the neighbors of a part of the row; `Some` when one is beyond a bound.
+    #[inline(always)]
+    fn take<W: Walk<Node = N>>(
+        self,
+        row: &Row<'_, N>,
+        budget: &mut Budget<'_, W>,
+        found: &mut W::Marks,
+        visits: &mut Visits<N>,
+    ) -> Result<Option<Stop>> {
         // When the first block of the deepest layer is read, all of that layer was found: a block not
         // found by now is beyond it.
-        if spec.max_depth == Some(depth) {
-            let beyond = row.nodes.iter().position(|next| !found.contains(*next));
-            visits.edges_touched += beyond.map_or(row.nodes.len(), |place| place + 1) as u64;
-            if beyond.is_some() {
-                visits.stop = Stop::MaxDepth;
-                return Ok(visits);
-            }
-            cursor += 1;
-            continue;
-        }
+        let is_deepest = budget.spec.max_depth == Some(self.depth);
         for (place, &next) in row.nodes.iter().enumerate() {
             if !found.insert(next) {
                 continue;
@@ -282,27 +310,50 @@ fn breadth_first<W: Walk>(
             let kind = row.kind(place);
             let found_by = || {
                 Some(FoundBy {
-                    from: node,
+                    from: self.node,
                     kind,
                     direction: row.direction(place),
                 })
             };
-            if let Some(stop) = budget.admit(next, found_by)? {
+            let stop = match is_deepest {
+                true => Some(Stop::MaxDepth),
+                false => budget.admit(next, found_by)?,
+            };
+            if stop.is_some() {
                 visits.edges_touched += place as u64 + 1;
-                visits.stop = stop;
-                return Ok(visits);
+                return Ok(stop);
             }
             visits.entries.push(Entry {
                 node: next,
-                depth: depth + 1,
-                parent: cursor as u32,
+                depth: self.depth + 1,
+                parent: self.place,
                 kind,
             });
         }
         visits.edges_touched += row.nodes.len() as u64;
-        cursor += 1;
+        Ok(None)
     }
-    Ok(visits)
+
+    /// The same for a row that comes in parts. It stays a function of its own, so that the common case keeps
+    /// its state in registers.
+    #[inline(never)]
+    fn take_parts<W: Walk<Node = N>>(
+        self,
+        buffer: &mut RowBuffer<N>,
+        budget: &mut Budget<'_, W>,
+        found: &mut W::Marks,
+        visits: &mut Visits<N>,
+    ) -> Result<Option<Stop>> {
+        let (graph, spec) = (budget.graph, budget.spec);
+        let take = |row: Row<'_, N>| match self.take(&row, budget, found, visits) {
+            Ok(None) => ControlFlow::Continue(()),
+            ended => ControlFlow::Break(ended),
+        };
+        match graph.visit_row(self.node, spec.direction, &spec.kinds, buffer, take)? {
+            ControlFlow::Continue(()) => Ok(None),
+            ControlFlow::Break(ended) => ended,
+        }
+    }
 }
 
 /// The state of a depth-first traversal.
