@@ -91,7 +91,7 @@ impl<'a> Beside<'a> {
             row(
                 "stores: shortest path",
                 Question::ShortestPath,
-                "from a block of degree ten to one that is drawn; a round has one pair",
+                "from a block of degree ten to one that is drawn, both ends at once but for LadybugDB; a round has one pair",
             ),
         ]
     }
