@@ -30,13 +30,17 @@ pub enum Command {
         #[command(flatten)]
         run: RunArguments,
     },
-    /// The figures G1 to G5: a large graph through the graph view, beside bare arrays.
+    /// The figures G1 to G5: a large graph through the graph view, beside bare arrays; and questions beside other
+    /// stores of graphs, petgraph and SQLite where this was built with `peers`.
     Graph {
         #[command(flatten)]
         run: RunArguments,
         /// The graph has two to the power of this vertices. Default: 20, with `--quick` 16.
         #[arg(long, value_parser = clap::value_parser!(u32).range(10..=20))]
         scale: Option<u32>,
+        /// Asks LadybugDB, too, through this Python, where it can import `ladybug`.
+        #[arg(long, value_name = "PYTHON", num_args = 0..=1, require_equals = true, default_missing_value = "python3")]
+        ladybug: Option<String>,
     },
     /// Instructions of the hot paths, counted by valgrind.
     Instructions,

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p bowline-bench --features peers -- peers      S1 to S11, F first
 //! cargo run --release -p bowline-bench -- reference                   the reference tables
-//! cargo run --release -p bowline-bench -- graph                       G1 to G5, beside bare arrays
+//! cargo run --release -p bowline-bench -- graph                       G1 to G5, and other graph stores
 //! cargo run --release -p bowline-bench -- instructions                what the hot paths cost
 //! cargo run --release -p bowline-bench -- report                      docs/benchmarks.md, charts
 //! cargo run --release -p bowline-bench -- save | compare              the baseline
@@ -11,7 +11,7 @@
 //!
 //! `peers`, `reference` and `graph` keep what they measured; the others use that. With `--quick` each takes
 //! some minutes. Without the feature `peers` no other store is compiled, and the tables have
-//! Bowline alone.
+//! Bowline alone. `graph --ladybug` asks LadybugDB, too, through Python.
 //!
 //! | module | what is in it |
 //! |---|---|
@@ -21,7 +21,7 @@
 //! | `store` | the stores behind one interface, each with its configuration |
 //! | `peers` | the rows S1 to S11 |
 //! | `reference` | the rows of the reference tables |
-//! | `graph` | the rows G1 to G5 |
+//! | `graph` | the rows G1 to G5, and those beside other stores of graphs |
 //! | `data`, `machine` | keys and values; disk, memory and kernel |
 
 mod arguments;
@@ -73,7 +73,11 @@ fn work(command: Command) -> Fallible<ExitCode> {
     match command {
         Command::Peers { run, stores } => peers(&run, &stores)?,
         Command::Reference { run } => reference(&run)?,
-        Command::Graph { run, scale } => graph(&run, scale)?,
+        Command::Graph {
+            run,
+            scale,
+            ladybug,
+        } => graph(&run, scale, ladybug.as_deref())?,
         Command::Instructions => print!("{}", instructions::count()?.table()),
         Command::Report { results, docs } => {
             let docs = docs.unwrap_or_else(|| root().join("docs"));
@@ -146,6 +150,7 @@ fn peers(arguments: &RunArguments, stores: &[String]) -> Fallible<()> {
         directory: directory.path(),
         scale: scale.name.to_owned(),
         contestants: contestants.collect(),
+        left_out: Vec::new(),
         ours: &[store::BOWLINE.name, MACHINE],
         file: PEERS_FILE,
     };
@@ -176,13 +181,14 @@ fn reference(arguments: &RunArguments) -> Fallible<()> {
         directory: directory.path(),
         scale: scale.name.to_owned(),
         contestants,
+        left_out: Vec::new(),
         ours: &[reference::SYNC, reference::BATCHED, MACHINE],
         file: REFERENCE_FILE,
     };
     run.finish(reference::rows(&place), table::reference)
 }
 
-fn graph(arguments: &RunArguments, scale: Option<u32>) -> Fallible<()> {
+fn graph(arguments: &RunArguments, scale: Option<u32>, ladybug: Option<&str>) -> Fallible<()> {
     let (name, default) = match (arguments.smoke, arguments.quick) {
         (true, _) => ("smoke", 8),
         (false, true) => ("quick", 16),
@@ -191,15 +197,17 @@ fn graph(arguments: &RunArguments, scale: Option<u32>) -> Fallible<()> {
     let scale = scale.unwrap_or(default);
     let directory = data_directory(arguments)?;
     let stage = graph::Stage::new(scale, directory.path())?;
+    let beside = graph::Beside::new(&stage, directory.path(), ladybug)?;
     let run = Run {
         arguments,
         directory: directory.path(),
         scale: format!("{name}, {stage}"),
-        contestants: graph::contestants(),
+        contestants: graph::contestants(&beside),
+        left_out: beside.left_out.clone(),
         ours: &[store::BOWLINE.name, MACHINE],
         file: GRAPH_FILE,
     };
-    run.finish(graph::rows(&stage, directory.path()), table::peers)
+    run.finish(graph::rows(&stage, &beside, directory.path()), table::peers)
 }
 
 /// A run of rows, and what is told of it.
@@ -208,6 +216,8 @@ struct Run<'a> {
     directory: &'a Path,
     scale: String,
     contestants: Vec<(String, String)>,
+    /// Who does not take part, and why.
+    left_out: Vec<String>,
     ours: &'a [&'a str],
     file: &'a str,
 }
@@ -241,6 +251,9 @@ impl Run<'_> {
         );
         tell("data", self.scale);
         tell("seed", format!("{:#X}", data::SEED));
+        for which in self.left_out {
+            tell("left out", which);
+        }
         if cfg!(debug_assertions) {
             tell("build", "without optimization: not figures".to_owned());
         }

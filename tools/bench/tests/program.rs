@@ -84,7 +84,10 @@ fn each_row_of_the_reference_tables_has_a_figure() {
 #[test]
 fn each_figure_of_the_graph_has_its_rows() {
     let directory = tempfile::tempdir().unwrap();
-    let text = told(directory.path(), &["graph", "--smoke"]);
+    let text = told(
+        directory.path(),
+        &["graph", "--smoke", "--ladybug=no-such-python"],
+    );
     for figure in 1..=5 {
         let rows = rows(&text, &format!("G{figure} "));
         assert!(!rows.is_empty(), "G{figure}: {text}");
@@ -96,6 +99,17 @@ fn each_figure_of_the_graph_has_its_rows() {
     for ratio in ["× bare CSR", "of G1", "of 4 dependent loads"] {
         assert!(text.contains(ratio), "{ratio}: {text}");
     }
+    for question in ["1-hop of ten", "3-hop", "BFS", "shortest path"] {
+        assert_eq!(
+            rows(&text, &format!("stores: {question} ")).len(),
+            1,
+            "{text}"
+        );
+    }
+    assert!(
+        text.contains("- left out: LadybugDB: skipped: no-such-python"),
+        "{text}"
+    );
     assert!(text.contains("scale 8: 256 blocks"), "{text}");
     assert!(text.contains("| F: raw"), "{text}");
 }

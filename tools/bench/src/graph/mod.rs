@@ -1,17 +1,21 @@
-//! The rows G1 to G5: traversals of a large graph through the graph view, beside the same over bare arrays.
+//! The rows G1 to G5: traversals of a large graph through the graph view, beside the same over bare arrays; and rows
+//! beside other stores of graphs.
 //!
 //! | module | what is in it |
 //! |---|---|
 //! | `edges` | the Kronecker graph |
 //! | `bare` | its edges in arrays, and a breadth-first search over them |
 //! | `stage` | the databases, and what is measured once while they are made |
+//! | `stores`, `beside` | other stores of graphs, and the rows beside them |
 //!
 //! Both contestants take their turns from the same starts, in the order of the rows. Each search is checked: as
 //! many blocks visited and as many edges touched as the bare search finds in the same graph.
 
 mod bare;
+mod beside;
 mod edges;
 mod stage;
+mod stores;
 
 use std::path::Path;
 use std::time::Instant;
@@ -25,6 +29,7 @@ use crate::result::{Bound, Unit};
 use crate::statistics::histogram;
 use crate::store::BOWLINE;
 use crate::timing::{BATCH, run_for};
+pub use beside::Beside;
 pub use stage::Stage;
 use stage::{BATCH_EDGES, Place, hop, number, walk};
 
@@ -42,29 +47,20 @@ const LOAD: &str = "dependent load, 160 MB";
 const LOAD_BYTES: usize = 160 << 20;
 
 /// What the contestants are, for the head of the table.
-pub fn contestants() -> Vec<(String, String)> {
-    vec![
-        (
-            BOWLINE.name.to_owned(),
-            format!(
-                "{}, default settings but for a view of up to 1 GiB, `Batched` every 10 ms",
-                BOWLINE.version
-            ),
-        ),
-        (
-            BARE.to_owned(),
-            "the same edges and numbers of vertices in two arrays; a bitset, parents and a queue \
-             that are allocated once; no ids but where the row reads them"
-                .to_owned(),
-        ),
-    ]
+pub fn contestants(beside: &Beside<'_>) -> Vec<(String, String)> {
+    let mut contestants = beside.contestants();
+    let bare = "the same edges and numbers of vertices in two arrays; a bitset, parents and a queue that are \
+                allocated once; no ids but where the row reads them";
+    contestants.insert(1, (BARE.to_owned(), bare.to_owned()));
+    contestants
 }
 
 /// All rows, the machine's first.
-pub fn rows<'a>(stage: &'a Stage, directory: &'a Path) -> Vec<Row<'a>> {
+pub fn rows<'a>(stage: &'a Stage, beside: &'a Beside<'_>, directory: &'a Path) -> Vec<Row<'a>> {
     let mut rows = vec![peers::raw(directory), peers::load(LOAD, LOAD_BYTES)];
     rows.extend(searches(stage));
     rows.extend(hops(stage));
+    rows.extend(beside.rows());
     rows.extend(once(stage));
     rows
 }
