@@ -455,7 +455,7 @@ async fn what_no_algorithm_can_do_is_refused_with_a_code_and_what_to_do() {
 #[tokio::test]
 async fn a_search_ends_when_its_client_leaves() {
     let running = start(&[]).await;
-    // From 0 there is one path to 20, and then billions of ways through a clique, by a later kind, from which only 0 leads there.
+    // From 0 there is one path to 20, and then, by a later kind, billions of ways through a clique that lead nowhere.
     let mut edges = vec![(0, "a", 20)];
     for from in 0..20 {
         edges.extend((0..20).filter(|to| *to != from).map(|to| (from, "z", to)));
@@ -487,5 +487,6 @@ async fn a_search_ends_when_its_client_leaves() {
     drop(searches);
     let mut next = graph.simple_paths(request).await.unwrap().into_inner();
     assert_eq!(next.message().await.unwrap().unwrap().paths.len(), 1);
+    drop(next);
     running.server.shutdown().await.unwrap();
 }
