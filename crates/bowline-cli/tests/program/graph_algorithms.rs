@@ -226,7 +226,6 @@ fn algorithms_print_the_same_for_a_directory_and_a_server() {
         ("graph k-hop nobody 2", 1),
         ("graph simple-paths lone a1", 1),
         ("graph simple-paths a1 b3 --kind hates", 1),
-        ("graph communities --rev 0", 4),
     ] {
         served.both(line, code);
     }
