@@ -2,7 +2,6 @@
 
 use clap::Subcommand;
 
-use super::global::{CLUSTER, without};
 use super::graph::{EdgeFilter, Scope, parse_block};
 use crate::import::BlockRef;
 
@@ -11,8 +10,8 @@ use crate::import::BlockRef;
 pub enum Algorithm {
     /// Rank blocks by PageRank: how often one who follows edges at random comes to each
     ///
-    /// A table has the first 20, and JSON has all. Works on a directory.
-    #[command(args = without(&[CLUSTER]), after_help = "Examples:
+    /// A table has the first 20, and JSON has all.
+    #[command(after_help = "Examples:
   bowline graph rank
   bowline graph rank --kind links_to --limit 100
   bowline -o json graph rank --damping 0.9 --iterations 50")]
@@ -32,8 +31,8 @@ pub enum Algorithm {
     },
     /// Divide the blocks into communities by label propagation, the largest first
     ///
-    /// Edges count in both directions. A table has the first 20, and JSON has all. Works on a directory.
-    #[command(args = without(&[CLUSTER]), after_help = "Examples:
+    /// Edges count in both directions. A table has the first 20, and JSON has all.
+    #[command(after_help = "Examples:
   bowline graph communities
   bowline graph communities --kind knows --iterations 20 --limit 5")]
     Communities {
@@ -49,8 +48,8 @@ pub enum Algorithm {
     },
     /// Count triangles, and list the blocks in most of them
     ///
-    /// Directions are ignored. A table has the first 20 blocks, and JSON has all. Works on a directory.
-    #[command(args = without(&[CLUSTER]), after_help = "Examples:
+    /// Directions are ignored. A table has the first 20 blocks, and JSON has all.
+    #[command(after_help = "Examples:
   bowline graph triangles
   bowline graph triangles --kind knows --limit 100")]
     Triangles {
@@ -64,8 +63,8 @@ pub enum Algorithm {
     /// List the blocks whose neighbors are most tied to each other
     ///
     /// The local clustering coefficient is the share of the possible edges among a block's neighbors that exist. A table
-    /// has the first 20 blocks, and JSON has all. Works on a directory.
-    #[command(args = without(&[CLUSTER]), after_help = "Examples:
+    /// has the first 20 blocks, and JSON has all.
+    #[command(after_help = "Examples:
   bowline graph clustering
   bowline graph clustering --undirected --limit 100")]
     Clustering {
@@ -81,8 +80,8 @@ pub enum Algorithm {
     },
     /// List the blocks within a number of edges, the nearest first
     ///
-    /// A table has the first 20, and JSON has all. Works on a directory.
-    #[command(args = without(&[CLUSTER]), after_help = "Examples:
+    /// A table has the first 20, and JSON has all.
+    #[command(after_help = "Examples:
   bowline graph k-hop ann 2
   bowline graph k-hop libc@0.2.180 3 --direction in --limit 100")]
     KHop {
@@ -101,8 +100,8 @@ pub enum Algorithm {
     /// List the paths between two blocks on which no block occurs twice
     ///
     /// There may be very many: at most 20 are searched for, if --limit does not say how many. The exit code is 1 if
-    /// there is none. Works on a directory.
-    #[command(args = without(&[CLUSTER]), after_help = "Examples:
+    /// there is none.
+    #[command(after_help = "Examples:
   bowline graph simple-paths ann dan --max-depth 4
   bowline graph simple-paths app@0.1.0 libc@0.2.180 --kind depends_on --limit 1000")]
     SimplePaths {

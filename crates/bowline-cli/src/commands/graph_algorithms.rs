@@ -1,120 +1,77 @@
 //! `graph rank|communities|triangles|clustering|k-hop|simple-paths`.
 //!
-//! They work on a directory: the wire has no calls for them. A table shows the first [`SHOWN`] results if `--limit` does not
-//! say how many, and its last line how many there are; JSON has all.
+//! A table shows the first [`SHOWN`] results if `--limit` does not say how many, and its last line how many there are;
+//! JSON has all.
 
-use std::cmp::Reverse;
+use std::iter;
 
-use bowline::{BlockId, BlockValues, Path};
+use bowline::{BlockId, Path};
 
 use super::graph::components;
 use crate::args::{Algorithm, Output};
 use crate::context::{Context, at_most, counted, not_found};
 use crate::exit::Failure;
-use crate::interrupt;
 use crate::output::Field;
-use crate::store::graph::direction;
+use crate::store::algorithms::{Largest, Paths};
+use crate::store::remote::GRAPH_TIMEOUT;
 use crate::store::resolve::{Labels, find};
+use crate::store::target::Target;
 use crate::store::view::View;
 
 /// How many results a table shows.
 const SHOWN: u64 = 20;
 
 pub(super) fn run(context: &mut Context<'_, '_>, args: &Algorithm) -> Result<(), Failure> {
-    let scope = match args {
-        Algorithm::Rank { edges, .. }
-        | Algorithm::KHop { edges, .. }
-        | Algorithm::SimplePaths { edges, .. } => &edges.scope,
-        Algorithm::Communities { scope, .. }
-        | Algorithm::Triangles { scope, .. }
-        | Algorithm::Clustering { scope, .. } => scope,
+    let (scope, limit) = match args {
+        Algorithm::Rank { edges, limit, .. }
+        | Algorithm::KHop { edges, limit, .. }
+        | Algorithm::SimplePaths { edges, limit, .. } => (&edges.scope, *limit),
+        Algorithm::Communities { scope, limit, .. }
+        | Algorithm::Triangles { scope, limit, .. }
+        | Algorithm::Clustering { scope, limit, .. } => (scope, *limit),
     };
-    let directory = context.open_to_read()?;
-    let snapshot = match scope.rev {
-        Some(revision) => directory.snapshot_at(revision)?,
-        None => directory.snapshot(),
-    };
-    let graph = snapshot.graph().cancelable(&interrupt::cancel());
-    let view = &View::Local(snapshot);
-    let kinds = &scope.kinds;
+    let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
+    let view = &target.at(scope.rev)?;
+    let shown = shown(context, limit);
     match args {
         Algorithm::Rank {
             damping,
             iterations,
             edges,
-            limit,
+            ..
         } => {
-            let ranks = graph.page_rank().kinds(kinds).damping(*damping);
-            let ranks = ranks.iterations(*iterations);
-            let ranks = ranks.direction(direction(edges.direction)).run()?;
-            largest(
-                context,
-                view,
-                &["block", "rank", "id"],
-                &ranks,
-                *limit,
-                Field::Fine,
-            )
+            let ranks = view.ranks((*damping, *iterations), edges, shown)?;
+            let columns = &["block", "rank", "id"];
+            largest(context, view, columns, &ranks, Field::Fine)
         }
-        Algorithm::Communities {
-            iterations, limit, ..
-        } => {
-            let labels = graph.communities().kinds(kinds).iterations(*iterations);
-            let mut groups = labels.run()?.groups();
-            // Stable, so that equally large ones keep their order.
-            groups.sort_by_key(|group| Reverse(group.len()));
-            let count = groups.len();
-            groups.truncate(shown(context, *limit));
+        Algorithm::Communities { iterations, .. } => {
+            let (groups, count) = view.communities(scope, *iterations, shown)?;
             components(context, view, &["community", "size", "blocks"], &groups)?;
-            left(
-                context,
-                groups.len(),
-                count,
-                ("community", "communities"),
-                "",
-            )
+            let names = ("community", "communities");
+            left(context, groups.len(), count, names, "")
         }
-        Algorithm::Triangles { limit, .. } => {
-            let counts = graph.triangles().kinds(kinds).per_block()?;
-            triangles(context, view, &counts, *limit)
-        }
-        Algorithm::Clustering {
-            undirected, limit, ..
-        } => {
-            let coefficients = graph.clustering_coefficients().kinds(kinds);
-            let found = match undirected {
-                true => coefficients.undirected().run()?,
-                false => coefficients.run()?,
-            };
-            clustering(context, view, &found, *limit)
+        Algorithm::Triangles { .. } => triangles(context, view, &view.triangles(scope, shown)?),
+        Algorithm::Clustering { undirected, .. } => {
+            let found = view.clustering(scope, *undirected, shown)?;
+            clustering(context, view, &found)
         }
         Algorithm::KHop {
-            block,
-            hops,
-            edges,
-            limit,
+            block, hops, edges, ..
         } => {
-            let near = graph.k_hop(find(view, block)?, *hops).kinds(kinds);
-            let near = near.direction(direction(edges.direction)).run()?;
-            neighborhood(context, view, &near, *limit)
+            let near = view.k_hop(find(view, block)?, *hops, edges)?;
+            neighborhood(context, view, near, shown)
         }
         Algorithm::SimplePaths {
             from,
             to,
             edges,
             max_depth,
-            limit,
+            ..
         } => {
             let ends = (find(view, from)?, find(view, to)?);
-            let search = graph.simple_paths(ends.0, ends.1).kinds(kinds);
-            let search = search.direction(direction(edges.direction));
-            let search = match max_depth {
-                Some(depth) => search.max_depth(*depth),
-                None => search,
-            };
-            let mut paths = search.find()?.peekable();
-            match paths.peek() {
-                Some(_) => simple_paths(context, view, paths, *limit),
+            let mut paths = view.simple_paths(ends, edges, *max_depth, shown)?;
+            match paths.next()? {
+                Some(first) => simple_paths(context, view, first, paths, shown),
                 None => Err(not_found(format!("no path leads from {from} to {to}"))),
             }
         }
@@ -147,36 +104,33 @@ fn left(
 }
 
 /// The blocks with the largest values.
-fn largest<T: Copy + PartialOrd>(
+fn largest<T: Copy>(
     context: &mut Context<'_, '_>,
     view: &View<'_>,
     columns: &'static [&'static str],
-    values: &BlockValues<T>,
-    limit: Option<u64>,
+    values: &Largest<T>,
     field: impl Fn(T) -> Field,
 ) -> Result<(), Failure> {
-    let found = values.largest(shown(context, limit));
+    let found = &values.found;
     let mut labels = Labels::of(view, found.iter().map(|(id, _)| *id))?;
     let rows = found.iter().map(|(id, value)| {
         let (label, id) = (labels.get(*id)?, id.to_string());
         Ok(vec![label.into(), field(*value), id.into()])
     });
     context.rows(columns, rows)?;
-    left(context, found.len(), values.len(), ("block", "blocks"), "")
+    left(context, found.len(), values.count, ("block", "blocks"), "")
 }
 
 /// The blocks in most triangles, and the number of triangles.
 fn triangles(
     context: &mut Context<'_, '_>,
     view: &View<'_>,
-    counts: &BlockValues<u64>,
-    limit: Option<u64>,
+    counts: &Largest<u64>,
 ) -> Result<(), Failure> {
     let columns = &["block", "triangles", "id"];
-    largest(context, view, columns, counts, limit, Field::Number)?;
+    largest(context, view, columns, counts, Field::Number)?;
     // Each was counted at its three corners.
-    let count = counts.iter().map(|(_, count)| count).sum::<u64>() / 3;
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    let count = usize::try_from(counts.sum / 3).unwrap_or(usize::MAX);
     context.remark(&counted(count, "triangle"))
 }
 
@@ -184,13 +138,11 @@ fn triangles(
 fn clustering(
     context: &mut Context<'_, '_>,
     view: &View<'_>,
-    found: &BlockValues<f64>,
-    limit: Option<u64>,
+    found: &Largest<f64>,
 ) -> Result<(), Failure> {
     let columns = &["block", "coefficient", "id"];
-    largest(context, view, columns, found, limit, Field::Real)?;
-    let sum: f64 = found.iter().map(|(_, coefficient)| coefficient).sum();
-    let mean = sum / (found.len().max(1) as f64);
+    largest(context, view, columns, found, Field::Real)?;
+    let mean = found.sum / (found.count.max(1) as f64);
     context.remark(&format!("{mean:.3} on average"))
 }
 
@@ -198,16 +150,14 @@ fn clustering(
 fn neighborhood(
     context: &mut Context<'_, '_>,
     view: &View<'_>,
-    near: &BlockValues<u32>,
-    limit: Option<u64>,
+    mut found: Vec<(BlockId, u32)>,
+    shown: usize,
 ) -> Result<(), Failure> {
-    let mut found: Vec<(BlockId, u32)> = near.iter().collect();
-    // Stable, so that those of one distance stay in the order of their ids.
-    found.sort_by_key(|(_, hops)| *hops);
+    let count = found.len();
     let levels = found.chunk_by(|a, b| a.1 == b.1);
     let level = |level: &[(BlockId, u32)]| format!("{} at distance {}", level.len(), level[0].1);
     let levels: Vec<String> = levels.map(level).collect();
-    found.truncate(shown(context, limit));
+    found.truncate(shown);
     let mut labels = Labels::of(view, found.iter().map(|(id, _)| *id))?;
     let rows = found.iter().map(|(id, hops)| {
         let (label, id) = (labels.get(*id)?, id.to_string());
@@ -218,20 +168,21 @@ fn neighborhood(
         true => String::new(),
         false => format!(": {}", levels.join(", ")),
     };
-    left(context, found.len(), near.len(), ("block", "blocks"), &more)
+    left(context, found.len(), count, ("block", "blocks"), &more)
 }
 
 /// The paths, each as it is found.
 fn simple_paths(
     context: &mut Context<'_, '_>,
     view: &View<'_>,
-    mut paths: impl Iterator<Item = bowline::Result<Path>>,
-    limit: Option<u64>,
+    first: Path,
+    mut paths: Paths<'_>,
+    shown: usize,
 ) -> Result<(), Failure> {
-    let shown = shown(context, limit);
     let mut labels = Labels::of(view, [])?;
     let mut count = 0;
-    let rows = paths.by_ref().take(shown).map(|path| {
+    let found = iter::once(Ok(first)).chain(iter::from_fn(|| paths.next().transpose()));
+    let rows = found.take(shown).map(|path| {
         let Path { blocks, kinds, .. } = path?;
         count += 1;
         let kinds = kinds.iter().map(ToString::to_string).collect();
@@ -244,7 +195,7 @@ fn simple_paths(
     });
     context.rows(&["path", "edges", "blocks", "over"], rows)?;
     // Whether there is one more is worth a look: who reads the paths above would take them for all there are.
-    if paths.next().transpose()?.is_none() {
+    if shown > 0 && !paths.has_more()? {
         return context.remark(&counted(count, "path"));
     }
     match context.global.output {

@@ -12,20 +12,6 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::Field;
 
-/// Sends a request at the level of the command line and at the revision of the view; gives the reply.
-macro_rules! ask {
-    ($view:expr, $request:expr) => {
-        ask!($view, $request, revision)
-    };
-    ($view:expr, $request:expr, $($revision:tt)+) => {{
-        let (view, request): (&RemoteView<'_>, _) = ($view, $request);
-        let request = request.level(view.remote.level).revision(view.revision.get());
-        let reply = view.remote.wait(request)?;
-        view.revision.set(reply.$($revision)+);
-        reply
-    }};
-}
-
 /// Sets the bounds and the order of a traversal.
 macro_rules! bounded {
     ($traversal:expr, $bounds:expr, $depth_first:expr) => {{

@@ -8,6 +8,7 @@
 //! | `remote_sink` | the items of an import, into a cluster |
 //! | `sink` | the items of an import, into a directory |
 //! | `resolve` | blocks by id or name, and their labels |
+//! | `algorithms` | the algorithms on the graph of a view |
 //! | `graph` | the graph of a view |
 //! | `view` | a target at one revision, and its keys |
 //! | `watch`, `history` | changes of keys: those to come, and those of the past |
@@ -24,6 +25,21 @@ macro_rules! set {
     }};
 }
 
+/// Sends a request at the level of the command line and at the revision of the view; gives the reply.
+macro_rules! ask {
+    ($view:expr, $request:expr) => {
+        ask!($view, $request, revision)
+    };
+    ($view:expr, $request:expr, $($revision:tt)+) => {{
+        let (view, request): (&$crate::store::view::RemoteView<'_>, _) = ($view, $request);
+        let request = request.level(view.remote.level).revision(view.revision.get());
+        let reply = view.remote.wait(request)?;
+        view.revision.set(reply.$($revision)+);
+        reply
+    }};
+}
+
+pub(crate) mod algorithms;
 pub(crate) mod graph;
 mod history;
 pub(crate) mod remote;

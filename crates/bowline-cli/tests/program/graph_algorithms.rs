@@ -1,10 +1,17 @@
-//! `bowline graph rank|communities|triangles|clustering|k-hop|simple-paths` on a directory.
+//! `bowline graph rank|communities|triangles|clustering|k-hop|simple-paths`, on a directory and on a server.
 
 use super::Place;
+use super::graph_remote::Served;
 
 /// Two rings of three who know each other, a1 a2 a3 and b1 b2 b3, tied from a3 to b1; and 30 fans who follow a1.
 fn circles() -> Place {
     let place = Place::new();
+    place.write("edges.txt", circle_edges());
+    place.ok("import edges.txt");
+    place
+}
+
+fn circle_edges() -> String {
     let mut lines = String::new();
     for (source, target) in [
         ("a1", "a2"),
@@ -20,9 +27,7 @@ fn circles() -> Place {
     for fan in 0..30 {
         lines.push_str(&format!("fan{fan} a1\n"));
     }
-    place.write("edges.txt", lines);
-    place.ok("import edges.txt");
-    place
+    lines
 }
 
 fn number(row: &serde_json::Value, name: &str) -> f64 {
@@ -170,7 +175,7 @@ fn neighborhoods_and_simple_paths_are_listed() {
 }
 
 #[test]
-fn old_revisions_are_seen_and_a_cluster_is_refused() {
+fn old_revisions_are_seen() {
     let place = circles();
     let before = place.json("stats")[0]["revision"].as_u64().unwrap();
     place.ok("block del a1");
@@ -178,18 +183,64 @@ fn old_revisions_are_seen_and_a_cluster_is_refused() {
     let old = place.ok(&format!("graph triangles --rev {before}"));
     assert!(old.contains("\n2 triangles"), "{old}");
     assert!(place.fails("graph rank --rev 99999", 4).contains("future"));
+}
+
+#[test]
+fn algorithms_print_the_same_for_a_directory_and_a_server() {
+    let served = Served::start();
+    served.place.write("edges.txt", circle_edges());
+    served.both("import edges.txt", 0);
+    served.both("block put lone --kind node", 0);
+    served.both("edge put a2 likes b2", 0);
     for line in [
-        "rank",
-        "communities",
-        "triangles",
-        "clustering",
-        "k-hop a1 2",
-        "simple-paths a1 b3",
+        "graph rank",
+        "graph rank --limit 0",
+        "-o json graph rank --kind likes --direction both --damping 0.5 --iterations 3",
+        "-o json graph rank --limit 7",
+        "graph communities",
+        "graph communities --iterations 2 --limit 1",
+        "-o json graph communities",
+        "graph triangles",
+        "-o json graph triangles --limit 100",
+        "graph clustering",
+        "graph clustering --undirected --limit 3",
+        "-o json graph clustering",
+        "graph k-hop fan7 2",
+        "graph k-hop a1 1 --direction in",
+        "graph k-hop lone 5",
+        "-o json graph k-hop b2 4 --direction both --kind likes",
+        "graph simple-paths fan1 b3",
+        "graph simple-paths a1 b3 --limit 0",
+        "graph simple-paths a1 b3 --limit 1",
+        "graph simple-paths a1 b3 --max-depth 9 --direction both --limit 3",
+        "-o json graph simple-paths a1 b3 --limit 2",
+        "-o json graph simple-paths a1 b3",
+        "graph simple-paths lone lone",
+        "graph triangles --rev 3",
+        "--read eventual graph rank --limit 2",
     ] {
-        let refused = place.fails(&format!("graph {line} --endpoints 127.0.0.1:1"), 2);
-        assert!(
-            refused.contains("works on a directory"),
-            "{line}: {refused}"
-        );
+        served.both(line, 0);
     }
+    for (line, code) in [
+        ("graph rank --kind hates", 1),
+        ("graph k-hop nobody 2", 1),
+        ("graph simple-paths lone a1", 1),
+        ("graph simple-paths a1 b3 --kind hates", 1),
+    ] {
+        served.both(line, code);
+    }
+    // What only a server bounds: 40 blocks.
+    for fan in 30..45 {
+        served.remote(&format!("block put fan{fan} --kind node"));
+        served.remote(&format!("edge put fan{fan} likes a1"));
+    }
+    let refused = served.remote("graph k-hop a1 1 --direction in");
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("than the 40 blocks"),
+        "{}",
+        refused.stderr
+    );
+    let refused = served.remote("graph rank --iterations 10001");
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
 }

@@ -5,7 +5,8 @@
 //!                          │
 //!                          ├────────▶ lookup    blocks, edges, neighbors
 //!                          ├────────▶ walk      traversals, shortest paths
-//!                          └────────▶ whole     order, components, figures; every block, every edge
+//!                          ├────────▶ whole     order, components, figures; every block, every edge
+//!                          └────────▶ algorithms   ranks, communities, triangles, neighborhoods, paths
 //! ```
 //!
 //! etcd has no such service: its servers answer with [`Error::Unimplemented`](crate::Error::Unimplemented).
@@ -13,7 +14,23 @@
 //! Invariants: a write is put on a connection at most once. A streamed reply without its last part is an
 //! error, never a short reply; so is an unknown value of an enumeration.
 
+/// Adds the setting of kinds to a request.
+macro_rules! kinds_setting {
+    ($name:ident) => {
+        impl $name {
+            /// Only edges of these kinds. Default: every kind.
+            pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> $name {
+                self.request.kinds.extend(kinds.into_iter().map(Into::into));
+                self
+            }
+        }
+    };
+}
+
+mod algorithms;
 mod lookup;
+mod parts;
+mod path_stream;
 mod walk;
 mod whole;
 mod wire;
@@ -31,11 +48,16 @@ use crate::Result;
 use crate::caller::Caller;
 use crate::v1;
 
+pub use algorithms::{
+    ClusteringCoefficients, Communities, CommunitiesReply, KHop, KHopReply, PageRank, SimplePaths,
+    Triangles, ValuesReply,
+};
 pub use bowline_types::{
     Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphStats, GraphWrite, Neighbor,
     ParseBlockIdError, Path, Stop, Visit,
 };
 pub use lookup::{Blocks, BlocksReply, Edges, EdgesReply, Neighbors, NeighborsReply};
+pub use path_stream::PathStream;
 pub use walk::{PathReply, ShortestPath, Traverse, TraverseReply};
 pub use whole::{
     BlockList, BlockStream, Components, ComponentsReply, EdgeList, EdgeStream, Order, OrderReply,

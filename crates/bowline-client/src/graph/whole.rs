@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
 use bowline_types::Revision;
-use tokio::time::timeout;
-use tonic::{Request, Streaming};
+use tonic::Request;
 
+use super::parts::Parts;
 use super::wire::{FromWire, ids_of};
 use super::{Block, BlockId, Edge, GraphClient, GraphStats, ask, collect, service};
 use crate::caller::{Caller, Repeat};
 use crate::v1::{awaits, cut_off, header, read_settings, typed};
-use crate::{Error, Header, ReadLevel, Result};
+use crate::{Header, ReadLevel, Result};
 
 /// A request for a topological order. [`GraphClient::order`] gives one; `await` sends it.
 ///
@@ -250,19 +250,6 @@ awaits!(Stats, StatsReply);
 awaits!(BlockList, BlockStream);
 awaits!(EdgeList, EdgeStream);
 
-/// Adds the setting of kinds to a request.
-macro_rules! kinds_setting {
-    ($name:ident) => {
-        impl $name {
-            /// Only edges of these kinds. Default: every kind.
-            pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> $name {
-                self.request.kinds.extend(kinds.into_iter().map(Into::into));
-                self
-            }
-        }
-    };
-}
-
 kinds_setting!(Order);
 kinds_setting!(Components);
 kinds_setting!(Stats);
@@ -497,65 +484,6 @@ impl EdgeList {
         let (parts, _) = called.map_err(typed)?;
         let parts = Parts::begin(self.caller, parts, |part| (part.header, part.is_last)).await?;
         Ok(EdgeStream { parts })
-    }
-}
-
-/// The parts of an answer, one after the other. A broken stream does not resume: it gives an error.
-#[derive(Debug)]
-struct Parts<R> {
-    caller: Arc<Caller>,
-    stream: Streaming<R>,
-    inspect: fn(&R) -> (Option<pb::Header>, bool),
-    /// The first part, until it is taken.
-    first: Option<R>,
-    revision: Revision,
-    is_done: bool,
-}
-
-impl<R> Parts<R> {
-    /// Waits for the first part, which has the header.
-    async fn begin(
-        caller: Arc<Caller>,
-        stream: Streaming<R>,
-        inspect: fn(&R) -> (Option<pb::Header>, bool),
-    ) -> Result<Parts<R>> {
-        let mut parts = Parts {
-            caller,
-            stream,
-            inspect,
-            first: None,
-            revision: Revision::ZERO,
-            is_done: false,
-        };
-        let first = parts.receive().await?.ok_or_else(cut_off)?;
-        (_, parts.revision) = header(inspect(&first).0)?;
-        parts.first = Some(first);
-        Ok(parts)
-    }
-
-    async fn receive(&mut self) -> Result<Option<R>> {
-        if self.is_done {
-            return Ok(None);
-        }
-        let patience = self.caller.settings().request_timeout;
-        let part = match timeout(patience, self.stream.message()).await {
-            Ok(Ok(Some(part))) => part,
-            Ok(Ok(None)) => return Err(cut_off()),
-            Ok(Err(status)) => {
-                let (_, endpoint) = self.caller.endpoints().current();
-                return Err(typed(Error::from_status(&status, endpoint.address())));
-            }
-            Err(_) => return Err(Error::TimedOut),
-        };
-        self.is_done = (self.inspect)(&part).1;
-        Ok(Some(part))
-    }
-
-    async fn next(&mut self) -> Result<Option<R>> {
-        match self.first.take() {
-            Some(first) => Ok(Some(first)),
-            None => self.receive().await,
-        }
     }
 }
 

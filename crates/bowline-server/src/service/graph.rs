@@ -4,110 +4,41 @@
 //! and runs on a thread that may block: a traversal can be long, and the transport's threads serve all
 //! clients.
 //!
-//! Invariants: every part of a reply is of one revision, which is in the header. At most [`WALKS_MAX`]
-//! traversals and [`WHOLE_MAX`] queries of the whole graph are under way or waiting for their clients, and
-//! neither kind blocks the other. A request that waits for a leader holds no turn.
+//! The algorithms are in [`graph_algorithms`], what queries share in [`graph_query`](super::graph_query).
+//!
+//! Invariant: every part of a reply is of one revision, which is in the header.
 
 use std::sync::Arc;
 
-use bowline::{BlockId, Graph as View, Precedence, Revision, Stop};
-use bowline_cluster::ReadPoint;
+use bowline::{Precedence, Stop};
 use bowline_proto::v1 as pb;
 use bowline_replica::{Command, Outcome, Refusal};
 use pb::graph_server::Graph;
 use prost::Message;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::check;
-use super::reading::{PART_ITEMS, Parts, ask, ask_in_turn, header, open, read_some, turn_of};
+use super::graph_query::{Canceling, Queries, SEARCH_WEIGHT, component_parts, compute, parts_of};
+use super::reading::{Parts, ask, header, read_some};
 use super::stream::{Replies, of_parts, produced};
+use super::{check, graph_algorithms};
 use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::graph as convert;
 use crate::status::{Fault, status};
 
-/// The most concurrent traversals.
-const WALKS_MAX: usize = 16;
-/// The weight of a search that may visit edges repeatedly, or keeps state for each block.
-const SEARCH_WEIGHT: u32 = 4;
-/// The most concurrent queries of the whole graph.
-const WHOLE_MAX: usize = 2;
 /// The graph service.
 #[derive(Debug, Clone)]
 pub(crate) struct GraphService {
     context: Arc<Context>,
-    walks: Arc<Semaphore>,
-    whole: Arc<Semaphore>,
-}
-
-/// The graph at the freshness of a request.
-struct Opened {
-    view: View,
-    header: pb::Header,
-    point: ReadPoint,
+    queries: Queries,
 }
 
 impl GraphService {
     pub(crate) fn new(context: Arc<Context>) -> GraphService {
         GraphService {
+            queries: Queries::new(context.clone()),
             context,
-            walks: Arc::new(Semaphore::new(WALKS_MAX)),
-            whole: Arc::new(Semaphore::new(WHOLE_MAX)),
         }
     }
-
-    fn header(&self, revision: Revision, term: u64, applied_index: u64) -> pb::Header {
-        header(&self.context, revision, term, applied_index)
-    }
-
-    async fn open(&self, metadata: &MetadataMap, read: Option<pb::Read>) -> Result<Opened, Status> {
-        let opened = open(&self.context, metadata, read).await?;
-        Ok(Opened {
-            view: opened.snapshot.graph(),
-            header: opened.header,
-            point: opened.point,
-        })
-    }
-
-    /// Waits for a traversal's turn, of this weight.
-    async fn turn(&self, weight: u32) -> Result<OwnedSemaphorePermit, Status> {
-        turn_of(&self.walks, weight).await
-    }
-
-    /// Waits for the turn of a query of the whole graph.
-    async fn turn_of_whole(&self) -> Result<OwnedSemaphorePermit, Status> {
-        turn_of(&self.whole, 1).await
-    }
-}
-
-/// Parts of at most so many items, and whether each is the last; one empty part if there are none.
-fn parts_of<T: Send + 'static>(items: Vec<T>) -> impl Iterator<Item = (Vec<T>, bool)> + Send {
-    let mut items = items.into_iter();
-    let mut is_done = false;
-    std::iter::from_fn(move || {
-        if is_done {
-            return None;
-        }
-        let part: Vec<T> = items.by_ref().take(PART_ITEMS).collect();
-        is_done = items.len() == 0;
-        Some((part, is_done))
-    })
-}
-
-/// Components as parts; a large component takes several.
-fn component_parts(components: Vec<Vec<BlockId>>) -> impl Iterator<Item = pb::Component> + Send {
-    components.into_iter().flat_map(|blocks| {
-        let starts = (0..blocks.len()).step_by(PART_ITEMS);
-        starts.map(move |start| {
-            let end = blocks.len().min(start + PART_ITEMS);
-            let part = &blocks[start..end];
-            pb::Component {
-                blocks: part.iter().map(|id| convert::id_bytes(*id)).collect(),
-                continues: start > 0,
-            }
-        })
-    })
 }
 
 #[tonic::async_trait]
@@ -118,6 +49,12 @@ impl Graph for GraphService {
     type ListEdgesStream = Replies<pb::ListEdgesReply>;
     type OrderStream = Replies<pb::OrderReply>;
     type ComponentsStream = Replies<pb::ComponentsReply>;
+    type PageRankStream = Replies<pb::RealValuesReply>;
+    type CommunitiesStream = Replies<pb::CommunitiesReply>;
+    type TrianglesStream = Replies<pb::WholeValuesReply>;
+    type ClusteringStream = Replies<pb::RealValuesReply>;
+    type KHopStream = Replies<pb::KHopReply>;
+    type SimplePathsStream = Canceling<pb::SimplePathsReply>;
 
     async fn write(
         &self,
@@ -146,7 +83,12 @@ impl Graph for GraphService {
             }
             Err(refusal) => return Err(status(refusal.clone())),
         };
-        let header = self.header(applied.reply.revision, applied.term, applied.index);
+        let header = header(
+            &self.context,
+            applied.reply.revision,
+            applied.term,
+            applied.index,
+        );
         let reply = pb::WriteReply {
             header: Some(header),
             changed,
@@ -160,7 +102,7 @@ impl Graph for GraphService {
     ) -> Result<Response<pb::GetBlocksReply>, Status> {
         let asked = request.get_ref();
         let (ids, without_content) = (convert::ids(&asked.ids)?, asked.without_content);
-        let opened = self.open(request.metadata(), asked.read).await?;
+        let opened = self.queries.open(request.metadata(), asked.read).await?;
         let view = opened.view;
         let (blocks, answered) = ask(move || {
             read_some(&ids, |id| {
@@ -183,7 +125,7 @@ impl Graph for GraphService {
     ) -> Result<Response<pb::GetEdgesReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
         let keys = convert::keys(asked.keys)?;
-        let opened = self.open(&metadata, asked.read).await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
         let view = opened.view;
         let (edges, answered) = ask(move || {
             read_some(&keys, |(source, kind, target)| {
@@ -206,15 +148,15 @@ impl Graph for GraphService {
         let (metadata, _, asked) = request.into_parts();
         let id = convert::id(&asked.id)?;
         let direction = convert::direction(asked.direction)?;
-        let opened = self.open(&metadata, asked.read).await?;
-        let turn = self.turn(1).await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
+        let turn = self.queries.turn(1).await?;
         let view = opened.view;
         let limit = match asked.limit {
             0 => self.context.settings.traversal_blocks_max,
             limit => limit.min(self.context.settings.traversal_blocks_max),
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let (mut found, turn) = ask_in_turn(turn, move || {
+        let (mut found, turn) = compute(turn, view, move |view| {
             // One more shows whether there are more.
             view.first_neighbors(id, direction, &asked.kinds, limit.saturating_add(1))
         })
@@ -239,13 +181,16 @@ impl Graph for GraphService {
         let starts = convert::ids(&asked.starts)?;
         let direction = convert::direction(asked.direction)?;
         let is_depth_first = convert::is_depth_first(asked.order)?;
-        let opened = self.open(&metadata, asked.read).await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
         // A bounded depth-first traversal may reach a block again by a shorter path.
         let is_search = is_depth_first && asked.max_depth.is_some();
-        let turn = self.turn(if is_search { SEARCH_WEIGHT } else { 1 }).await?;
+        let turn = self
+            .queries
+            .turn(if is_search { SEARCH_WEIGHT } else { 1 })
+            .await?;
         let view = opened.view;
         let limit_of_server = self.context.settings.traversal_blocks_max;
-        let (found, turn) = ask_in_turn(turn, move || {
+        let (found, turn) = compute(turn, view, move |view| {
             let mut traversal = view
                 .traverse(starts[0])
                 .direction(direction)
@@ -288,10 +233,10 @@ impl Graph for GraphService {
         let (metadata, _, asked) = request.into_parts();
         let (from, to) = (convert::id(&asked.from)?, convert::id(&asked.to)?);
         let direction = convert::direction(asked.direction)?;
-        let opened = self.open(&metadata, asked.read).await?;
-        let turn = self.turn(SEARCH_WEIGHT).await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
+        let turn = self.queries.turn(SEARCH_WEIGHT).await?;
         let view = opened.view;
-        let (found, _turn) = ask_in_turn(turn, move || {
+        let (found, _turn) = compute(turn, view, move |view| {
             let mut search = view
                 .shortest_path(from, to)
                 .direction(direction)
@@ -325,8 +270,8 @@ impl Graph for GraphService {
         request: Request<pb::ListBlocksRequest>,
     ) -> Result<Response<Self::ListBlocksStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.open(&metadata, asked.read).await?;
-        let turn = self.turn(1).await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
+        let turn = self.queries.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
         let stream = produced(move |sender| {
             let _turn = turn;
@@ -359,8 +304,8 @@ impl Graph for GraphService {
         request: Request<pb::ListEdgesRequest>,
     ) -> Result<Response<Self::ListEdgesStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.open(&metadata, asked.read).await?;
-        let turn = self.turn(1).await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
+        let turn = self.queries.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
         let stream = produced(move |sender| {
             let _turn = turn;
@@ -385,15 +330,15 @@ impl Graph for GraphService {
         request: Request<pb::OrderRequest>,
     ) -> Result<Response<Self::OrderStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.open(&metadata, asked.read).await?;
-        let turn = self.turn_of_whole().await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
+        let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
         let precedence = if asked.target_first {
             Precedence::TargetFirst
         } else {
             Precedence::SourceFirst
         };
-        let ((ids, is_cycle), turn) = ask_in_turn(turn, move || {
+        let ((ids, is_cycle), turn) = compute(turn, view, move |view| {
             // A cycle is a valid result, too.
             match view.topological_order(&asked.kinds, precedence) {
                 Ok(ids) => Ok((ids, false)),
@@ -425,10 +370,10 @@ impl Graph for GraphService {
         request: Request<pb::ComponentsRequest>,
     ) -> Result<Response<Self::ComponentsStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.open(&metadata, asked.read).await?;
-        let turn = self.turn_of_whole().await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
+        let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
-        let (found, turn) = ask_in_turn(turn, move || {
+        let (found, turn) = compute(turn, view, move |view| {
             if asked.strong {
                 view.strongly_connected_components(&asked.kinds)
             } else {
@@ -437,26 +382,10 @@ impl Graph for GraphService {
         })
         .await?;
         let mut header = Some(opened.header);
-        let mut rest = component_parts(found).peekable();
-        let mut is_done = false;
-        let parts = std::iter::from_fn(move || {
-            if is_done {
-                return None;
-            }
-            let mut components = Vec::new();
-            let mut ids = 0;
-            while ids < PART_ITEMS
-                && let Some(component) = rest.next()
-            {
-                ids += component.blocks.len();
-                components.push(component);
-            }
-            is_done = rest.peek().is_none();
-            Some(pb::ComponentsReply {
-                header: header.take(),
-                components,
-                is_last: is_done,
-            })
+        let parts = component_parts(found).map(move |(components, is_last)| pb::ComponentsReply {
+            header: header.take(),
+            components,
+            is_last,
         });
         Ok(respond_read(of_parts(parts, turn), &opened.point))
     }
@@ -466,10 +395,10 @@ impl Graph for GraphService {
         request: Request<pb::StatsRequest>,
     ) -> Result<Response<pb::StatsReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.open(&metadata, asked.read).await?;
-        let turn = self.turn_of_whole().await?;
+        let opened = self.queries.open(&metadata, asked.read).await?;
+        let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
-        let (stats, _turn) = ask_in_turn(turn, move || view.stats(&asked.kinds)).await?;
+        let (stats, _turn) = compute(turn, view, move |view| view.stats(&asked.kinds)).await?;
         let reply = pb::StatsReply {
             header: Some(opened.header),
             blocks: stats.blocks,
@@ -488,34 +417,46 @@ impl Graph for GraphService {
         };
         Ok(respond_read(reply, &opened.point))
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_are_whole_in_order_and_only_the_last_says_so() {
-        for count in [0, 1, PART_ITEMS, PART_ITEMS + 1, 3 * PART_ITEMS] {
-            let parts: Vec<_> = parts_of((0..count).collect()).collect();
-            assert_eq!(parts.len(), count.div_ceil(PART_ITEMS).max(1));
-            let (last, before) = parts.split_last().unwrap();
-            assert!(last.1 && before.iter().all(|part| !part.1));
-            let joined: Vec<_> = parts.into_iter().flat_map(|part| part.0).collect();
-            assert_eq!(joined, (0..count).collect::<Vec<_>>());
-        }
+    async fn page_rank(
+        &self,
+        request: Request<pb::PageRankRequest>,
+    ) -> Result<Response<Self::PageRankStream>, Status> {
+        graph_algorithms::page_rank(&self.queries, request).await
     }
 
-    #[test]
-    fn a_large_component_is_told_in_parts_that_continue_it() {
-        let sizes = [1, PART_ITEMS + 1, 2];
-        let components = sizes.map(|size| (0..size as u128).map(BlockId).collect());
-        let parts: Vec<_> = component_parts(components.to_vec()).collect();
-        let told: Vec<_> = parts
-            .iter()
-            .map(|p| (p.blocks.len(), p.continues))
-            .collect();
-        let expected = [(1, false), (PART_ITEMS, false), (1, true), (2, false)];
-        assert_eq!(told, expected);
+    async fn communities(
+        &self,
+        request: Request<pb::CommunitiesRequest>,
+    ) -> Result<Response<Self::CommunitiesStream>, Status> {
+        graph_algorithms::communities(&self.queries, request).await
+    }
+
+    async fn triangles(
+        &self,
+        request: Request<pb::TrianglesRequest>,
+    ) -> Result<Response<Self::TrianglesStream>, Status> {
+        graph_algorithms::triangles(&self.queries, request).await
+    }
+
+    async fn clustering(
+        &self,
+        request: Request<pb::ClusteringRequest>,
+    ) -> Result<Response<Self::ClusteringStream>, Status> {
+        graph_algorithms::clustering(&self.queries, request).await
+    }
+
+    async fn k_hop(
+        &self,
+        request: Request<pb::KHopRequest>,
+    ) -> Result<Response<Self::KHopStream>, Status> {
+        graph_algorithms::k_hop(&self.queries, request).await
+    }
+
+    async fn simple_paths(
+        &self,
+        request: Request<pb::SimplePathsRequest>,
+    ) -> Result<Response<Self::SimplePathsStream>, Status> {
+        graph_algorithms::simple_paths(&self.queries, request).await
     }
 }

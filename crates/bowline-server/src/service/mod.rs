@@ -7,6 +7,8 @@ mod auth;
 mod cluster;
 mod election;
 mod graph;
+mod graph_algorithms;
+mod graph_query;
 mod health;
 mod kv;
 mod lease;

@@ -121,7 +121,7 @@ pub(super) async fn ask<T: Send + 'static>(
     answer.map_err(status)
 }
 
-/// Runs a query that needs a turn. It goes on when the client goes away, so it keeps the turn.
+/// Runs a query that needs a turn, and keeps the turn until it has ended, also when the client goes away.
 pub(super) async fn ask_in_turn<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
@@ -153,6 +153,8 @@ pub(super) struct Parts<'a, T, R, M> {
     sender: &'a PartSender<R>,
     header: Option<pb::Header>,
     items: Vec<T>,
+    /// A part ends at so many items.
+    items_max: usize,
     bytes: usize,
     make: M,
     ended: Option<Ended>,
@@ -164,9 +166,19 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
             sender,
             header: Some(header),
             items: Vec::new(),
+            items_max: PART_ITEMS,
             bytes: 0,
             make,
             ended: None,
+        }
+    }
+
+    /// Parts of which the first has one item, and each other up to twice as many as the one before: items that
+    /// take long to find are sent soon, and many of them need few parts.
+    pub(super) fn growing(sender: &'a PartSender<R>, header: pb::Header, make: M) -> Self {
+        Parts {
+            items_max: 1,
+            ..Parts::new(sender, header, make)
         }
     }
 
@@ -174,7 +186,16 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
     pub(super) fn push(&mut self, item: T, bytes: usize) -> bowline::Result<()> {
         self.items.push(item);
         self.bytes += bytes;
-        if self.items.len() < PART_ITEMS && self.bytes < PART_BYTES {
+        if self.items.len() < self.items_max && self.bytes < PART_BYTES {
+            return Ok(());
+        }
+        self.items_max = (2 * self.items_max).min(PART_ITEMS);
+        self.flush()
+    }
+
+    /// Sends what there is, without being the last part. An error ends the scan; the reason is stored here.
+    pub(super) fn flush(&mut self) -> bowline::Result<()> {
+        if self.items.is_empty() {
             return Ok(());
         }
         self.bytes = 0;

@@ -163,7 +163,13 @@ impl Dispatch {
             | M::GraphListEdges
             | M::GraphOrder
             | M::GraphComponents
-            | M::GraphStats => self.graph.clone().call(request),
+            | M::GraphStats
+            | M::GraphPageRank
+            | M::GraphCommunities
+            | M::GraphTriangles
+            | M::GraphClustering
+            | M::GraphKHop
+            | M::GraphSimplePaths => self.graph.clone().call(request),
             M::Lock | M::Unlock => self.lock.clone().call(request),
             M::Campaign | M::Proclaim | M::Leader | M::Observe | M::Resign => {
                 self.election.clone().call(request)

@@ -8,6 +8,7 @@ mod elections;
 mod etcdctl;
 mod gateway;
 mod graph;
+mod graph_algorithms;
 mod health;
 mod keys;
 mod leaderless;
