@@ -20,7 +20,7 @@ use bowline_storage::sync::{Condvar, Mutex};
 use bowline_storage::vfs::Vfs;
 
 use crate::error::{Error, Result};
-use crate::graph::csr::{Begun, EdgeChange, GraphView};
+use crate::graph::csr::{Begun, EdgeChange, GraphView, Place};
 use crate::kinds::Kinds;
 use crate::lease::LeaseTable;
 use crate::options::Limits;
@@ -36,6 +36,9 @@ pub struct Surroundings {
     pub watch_ring_bytes: u64,
     /// How much memory the graph view may take; 0 for none.
     pub graph_view_bytes: u64,
+    /// Whether the graph view is saved: not in memory, and not by a member of a cluster, which opens at an older
+    /// revision than it closed at.
+    pub saves_graph_view: bool,
     /// False with `Durability::Memory`.
     pub has_files: bool,
 }
@@ -123,9 +126,39 @@ impl Core {
         }
     }
 
-    /// Builds the graph view, if there is none, and returns whether it is ready. `begin` begins it in the
-    /// commit order.
+    /// Where the graph view is saved, if it is.
+    fn view_place(&self) -> Option<Place<'_>> {
+        let is_saved = self.around.saves_graph_view && self.graph_view.is_allowed();
+        is_saved.then(|| Place {
+            vfs: &*self.around.vfs,
+            directory: &self.around.path,
+            database_id: self.engine.database_id(),
+        })
+    }
+
+    /// Saves the graph view, once nobody commits any more and before the engine is closed. A failure costs a build
+    /// after the next opening, and nothing else.
+    pub fn save_view(&self) {
+        let Some(place) = self.view_place() else {
+            return;
+        };
+        if let Err(error) = self.graph_view.save(&place, || self.engine.sync()) {
+            tracing::warn!(%error, "the graph view is not saved: it is built when it is wanted");
+        }
+    }
+
+    /// Loads or builds the graph view, if there is none, and returns whether it is ready. `begin` begins it in
+    /// the commit order.
     pub fn build_view(&self, begin: impl FnOnce(&Core) -> (SnapshotPin, Begun)) -> Result<bool> {
+        self.bring_view(begin, true)
+    }
+
+    /// Loads the graph view, or builds it if it `may_build`.
+    fn bring_view(
+        &self,
+        begin: impl FnOnce(&Core) -> (SnapshotPin, Begun),
+        may_build: bool,
+    ) -> Result<bool> {
         // One build at a time: to begin another would throw away the one that is under way.
         let _building = self.view_build.lock();
         if self.graph_view.is_ready() {
@@ -135,7 +168,27 @@ impl Core {
         if !self.graph_view.is_allowed() {
             return Ok(false);
         }
+        let visible = self.engine.visible();
+        let is_saved = |place: &Place<'_>| self.graph_view.is_saved(place, visible);
+        let saved = self.view_place().filter(is_saved);
+        if saved.is_none() && !may_build {
+            return Ok(false);
+        }
         let (_pin, begun) = begin(self);
+        if let Some(place) = saved {
+            match self.graph_view.load(&place, &begun) {
+                Ok(true) => {
+                    self.graph_view.maintain();
+                    return Ok(true);
+                }
+                Ok(false) => {}
+                Err(error) => tracing::warn!(%error, "the saved graph view cannot be used"),
+            }
+        }
+        if !may_build {
+            self.graph_view.forget();
+            return Ok(false);
+        }
         let is_cancelled = || self.is_closed();
         let is_ready = self.graph_view.build(&self.engine, &begun, &is_cancelled)?;
         if is_ready {
@@ -150,7 +203,7 @@ impl Core {
         const PAUSE_MAX: Duration = Duration::from_secs(60);
         while !self.is_closed() {
             if self.is_view_wanted.swap(false, Ordering::AcqRel)
-                && let Err(error) = self.build_view(&begin)
+                && let Err(error) = self.bring_view(&begin, self.graph_view.is_worth_a_build())
             {
                 tracing::error!(%error, "the graph view cannot be built: queries read the trees");
             }

@@ -351,7 +351,8 @@ impl DbBuilder {
     ) -> Result<(DbReader, Log)> {
         self.engine.sync = SyncPolicy::Always;
         let background = self.engine.log.background;
-        let (options, around) = self.split(path, true);
+        let (options, mut around) = self.split(path, true);
+        around.saves_graph_view = false;
         let (vfs, clock) = (around.vfs.clone(), around.clock.clone());
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
@@ -370,6 +371,7 @@ impl DbBuilder {
             limits: self.limits,
             watch_ring_bytes: self.watch_ring_bytes,
             graph_view_bytes: self.graph_view_bytes,
+            saves_graph_view: has_files,
             has_files,
         };
         (self.engine, around)

@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
-use bowline_storage::engine::{CheckReport, ScanDirection, check_directory};
+use bowline_storage::engine::{CheckReport, FileReport, ScanDirection, check_directory};
+use bowline_storage::version::{Identity, Layout};
 use bowline_storage::vfs::{OsVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
 use bowline_types::Revision;
@@ -14,6 +15,7 @@ use crate::handle::Handle;
 use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph;
+use bowline_core::graph::csr;
 use bowline_core::kv::{order, record};
 use bowline_core::lease::decode_grant;
 use bowline_core::state::Core;
@@ -101,14 +103,39 @@ impl Check {
 /// result.
 pub fn check_files(path: impl AsRef<Path>) -> Result<CheckReport> {
     let vfs: Arc<dyn Vfs> = Arc::new(OsVfs);
-    Ok(check_directory(&vfs, path.as_ref())?)
+    let mut report = check_directory(&vfs, path.as_ref())?;
+    check_view(&*vfs, path.as_ref(), &mut report);
+    Ok(report)
+}
+
+/// Verifies the saved graph view, if there is one. A directory without a readable identity has its error already.
+fn check_view(vfs: &dyn Vfs, directory: &Path, report: &mut CheckReport) {
+    let Ok(Some(identity)) = Identity::read(vfs, &Layout::new(directory)) else {
+        return;
+    };
+    let place = csr::Place {
+        vfs,
+        directory,
+        database_id: identity.database_id,
+    };
+    let (summary, error) = match csr::check(&place) {
+        Ok(None) => return,
+        Ok(Some(summary)) => (summary, None),
+        Err(error) => (String::new(), Some(error)),
+    };
+    report.files.push(FileReport {
+        path: place.path(),
+        summary,
+        error,
+    });
 }
 
 pub(crate) fn check_open(handle: &Handle) -> Result<Check> {
     let around = &handle.around;
-    let files = handle
+    let mut files = handle
         .engine
         .while_files_rest(|| check_directory(&around.vfs, &around.path))?;
+    check_view(&*around.vfs, &around.path, &mut files);
     let mut check = Check::new(files);
     check_trees(handle, &mut check)?;
     Ok(check)

@@ -219,6 +219,7 @@ impl Open {
         {
             tracing::error!("the thread of the graph view panicked");
         }
+        self.shared.save_view();
         Ok(self.shared.engine.close()?)
     }
 }

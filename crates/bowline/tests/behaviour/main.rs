@@ -12,6 +12,7 @@ mod damage;
 mod disk_full;
 mod graph;
 mod graph_view;
+mod graph_view_saved;
 mod history;
 mod ingest;
 mod keys;

@@ -17,6 +17,8 @@
 //! - *Publish*: a group appends its changes to `pending` and then raises `published`.
 //! - *Drain*: takes `pending`, makes a new [`State`] that shares what did not change, and raises `applied`.
 //!   A reader that is ahead of `applied` drains by itself.
+//! - *Save*, at a clean close: the state is folded into the file `graph-view`. *Load*: the file takes the place of
+//!   a build, if its revision is the one that was begun.
 //! - A snapshot at R is answered when base ≤ R ≤ applied. All else is answered by the trees.
 //!
 //! # Invariants
@@ -29,9 +31,12 @@
 //!   revisions that have them; only a newer base does not, and it says so by its revision.
 //! - `generation` changes under the lock of `pending` whenever the view is forgotten. Who computed a state
 //!   outside of that lock stores it only if the generation is the one that it began with.
+//! - A revision is saved only once it is durable: the database never goes back below it and forward to the same
+//!   number with other edges. So a file of this database at the revision of now has the edges of now.
 
 mod build;
 mod delta;
+mod file;
 mod ids;
 mod rows;
 mod state;
@@ -46,7 +51,11 @@ use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 
 use crate::Result;
 use build::Built;
+<<<<<<< HEAD
 pub(crate) use state::Part;
+=======
+pub use file::{Place, check};
+>>>>>>> h-save
 pub use state::{EdgeChange, PlainKinds, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
@@ -112,6 +121,8 @@ pub struct GraphView {
     work: Mutex<Work>,
     /// Rows that the trees were asked for.
     tree_rows: AtomicU64,
+    /// The revision of the file that was read or written last; 0 without one.
+    saved: AtomicU64,
 }
 
 /// The permission to build: changes after `revision` are collected.
@@ -134,6 +145,7 @@ impl GraphView {
             applied: AtomicU64::new(0),
             work: Mutex::new(Work::default()),
             tree_rows: AtomicU64::new(0),
+            saved: AtomicU64::new(0),
         }
     }
 
@@ -229,6 +241,69 @@ impl GraphView {
                 Err(error)
             }
         }
+    }
+
+    /// Whether the saved view is that of a revision, by its head. A file that cannot be read is none.
+    pub fn is_saved(&self, place: &Place<'_>, revision: u64) -> bool {
+        match file::open(place) {
+            Ok(saved) => saved.is_some_and(|saved| {
+                saved.head.revision == revision && saved.head.memory_bytes() <= self.budget_bytes
+            }),
+            Err(error) => {
+                tracing::warn!(%error, "the saved graph view cannot be used: it is built when it is wanted");
+                false
+            }
+        }
+    }
+
+    /// Takes the saved view, if it is that of the revision of `begun`. Returns whether it is ready.
+    pub fn load(&self, place: &Place<'_>, begun: &Begun) -> Result<bool> {
+        let _work = self.work.lock();
+        let Some(saved) = file::open(place)? else {
+            return Ok(false);
+        };
+        if saved.head.revision != begun.revision {
+            return Ok(false);
+        }
+        let state = State::new(saved.read()?);
+        if state.memory_bytes() > self.budget_bytes {
+            return Ok(false);
+        }
+        let pending = self.pending.lock();
+        if pending.generation != begun.generation {
+            return Ok(false);
+        }
+        self.saved.store(begun.revision, Ordering::Relaxed);
+        self.tree_rows.store(0, Ordering::Relaxed);
+        self.state.store(Some(Arc::new(state)));
+        self.applied.store(begun.revision, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Saves the view and gives it up. `make_durable` makes every visible revision durable. Nothing is written
+    /// without a view, or if the file is of this revision already.
+    pub fn save(
+        &self,
+        place: &Place<'_>,
+        make_durable: impl FnOnce() -> bowline_storage::Result<()>,
+    ) -> Result<()> {
+        let _work = self.work.lock();
+        self.drain();
+        let Some(state) = self.state.load_full() else {
+            return Ok(());
+        };
+        let revision = self.applied.load(Ordering::Acquire);
+        self.forget();
+        if self.saved.load(Ordering::Relaxed) == revision {
+            return Ok(());
+        }
+        make_durable()?;
+        match state.changes() == 0 {
+            true => file::write(place, revision, &state.base)?,
+            false => file::write(place, revision, &state.folded(revision))?,
+        }
+        self.saved.store(revision, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Gives the view up; it may be built anew. For a state that was replaced.
@@ -335,11 +410,18 @@ impl GraphView {
         self.state.store(Some(Arc::new(next)));
     }
 
-    /// Counts rows that the trees were asked for. Returns whether a view is now worth its build.
+    /// Counts rows that the trees were asked for. Returns whether a view is now worth its build, or, at the first
+    /// row, a look at whether one was saved.
     #[inline]
     pub fn note_tree_rows(&self, rows: u64) -> bool {
         let before = self.tree_rows.fetch_add(rows, Ordering::Relaxed);
-        before < WORTH_ROWS && before + rows >= WORTH_ROWS && self.is_allowed()
+        let is_due = before == 0 || before < WORTH_ROWS && before + rows >= WORTH_ROWS;
+        is_due && self.is_allowed()
+    }
+
+    /// Whether the trees were asked for enough rows.
+    pub fn is_worth_a_build(&self) -> bool {
+        self.tree_rows.load(Ordering::Relaxed) >= WORTH_ROWS
     }
 
     /// Figures of the view.

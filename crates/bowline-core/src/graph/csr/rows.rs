@@ -17,7 +17,7 @@ use super::super::source::KindFilter;
 
 /// The kinds of the edges, by place.
 #[derive(Debug)]
-enum Kinds {
+pub(super) enum Kinds {
     Narrow(Vec<u8>),
     Wide(Vec<u32>),
 }
@@ -25,9 +25,9 @@ enum Kinds {
 /// Adjacency in one direction.
 #[derive(Debug)]
 pub(super) struct Rows {
-    starts: Vec<u32>,
-    far: Vec<u32>,
-    kinds: Kinds,
+    pub(super) starts: Vec<u32>,
+    pub(super) far: Vec<u32>,
+    pub(super) kinds: Kinds,
 }
 
 impl Rows {
@@ -168,6 +168,27 @@ impl Rows {
             Kinds::Wide(_) => Kinds::Wide(edges.iter().map(|edge| edge.0).collect()),
         };
         Rows { starts, far, kinds }
+    }
+
+    /// Whether these are the rows of a graph of so many blocks, which bytes from disk need not be.
+    pub(super) fn is_valid(&self, blocks: usize) -> bool {
+        let kinds = match &self.kinds {
+            Kinds::Narrow(kinds) => kinds.len(),
+            Kinds::Wide(kinds) => kinds.len(),
+        };
+        let edges = self.far.len();
+        let are_ends = self.starts.len() == blocks + 1
+            && self.starts.first() == Some(&0)
+            && self.starts.last().map(|&last| last as usize) == Some(edges)
+            && kinds == edges;
+        are_ends
+            && self.starts.is_sorted()
+            && self.far.iter().all(|&far| (far as usize) < blocks)
+            && self.starts.windows(2).all(|row| {
+                let edge = |place: usize| (self.kind(place), self.far[place]);
+                let later = row[0] as usize + 1..row[1] as usize;
+                later.into_iter().all(|place| edge(place - 1) < edge(place))
+            })
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
