@@ -51,11 +51,8 @@ use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 
 use crate::Result;
 use build::Built;
-<<<<<<< HEAD
-pub(crate) use state::Part;
-=======
 pub use file::{Place, check};
->>>>>>> h-save
+pub(crate) use state::Part;
 pub use state::{EdgeChange, PlainKinds, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
