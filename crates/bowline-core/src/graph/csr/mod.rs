@@ -417,7 +417,7 @@ impl GraphView {
     }
 
     /// Whether the trees were asked for enough rows.
-    pub fn is_worth_a_build(&self) -> bool {
+    pub(crate) fn is_worth_a_build(&self) -> bool {
         self.tree_rows.load(Ordering::Relaxed) >= WORTH_ROWS
     }
 
