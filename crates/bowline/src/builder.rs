@@ -16,6 +16,7 @@ use crate::handle::Handle;
 use crate::read_only;
 use crate::reader::DbReader;
 use bowline_core::error::Result;
+use bowline_core::graph::csr;
 use bowline_core::kv::Metadata;
 use bowline_core::options::{BlobOptions, CompactionOptions, Compression, Durability, Limits};
 use bowline_core::state::{Core, Surroundings};
@@ -356,6 +357,13 @@ impl DbBuilder {
         let (vfs, clock) = (around.vfs.clone(), around.clock.clone());
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
+        // A member's state may be replaced by one of the same revision and another history. So a view that was saved
+        // before the directory became a member's must not be found by who opens it later.
+        csr::remove(&csr::Place {
+            vfs: &*around.vfs,
+            directory: &around.path,
+            database_id: engine.database_id(),
+        })?;
         let handle = Handle::new(Core::new(engine, around)?);
         if background == Background::Threads {
             handle.allow_view_thread();

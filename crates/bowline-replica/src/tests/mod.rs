@@ -1150,3 +1150,15 @@ fn a_compaction_on_a_full_disk_is_carried_out_and_recorded_later() {
     member.replica.db().flush().unwrap();
     assert!(too_old(&Member::open(&disk.after_power_loss(), 2)));
 }
+
+/// A view that was saved while the directory was not a member's is gone: the member's state may get to the same
+/// revision by another history, and whoever opens the directory later would believe the file.
+#[test]
+fn a_member_removes_a_saved_graph_view() {
+    let disk = SimDisk::new();
+    drop(Member::open(&disk, 1));
+    let file = Path::new("db/graph-view");
+    disk.open(file, OpenMode::CreateNew).unwrap();
+    drop(Member::open(&disk, 1));
+    assert!(disk.metadata(file).unwrap().is_none());
+}

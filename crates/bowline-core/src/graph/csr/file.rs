@@ -301,6 +301,18 @@ impl Reader<'_> {
     }
 }
 
+/// Removes the saved view from a directory, if there is one.
+pub fn remove(place: &Place<'_>) -> Result<()> {
+    let path = place.path();
+    let found = place.vfs.metadata(&path);
+    if found.map_err(|e| Error::io("stat", &path, e))?.is_none() {
+        return Ok(());
+    }
+    let removed = place.vfs.remove_file(&path);
+    removed.map_err(|e| Error::io("remove", &path, e))?;
+    vfs::sync_parent(place.vfs, &path)
+}
+
 /// Verifies the saved view of a database, if there is one: what it holds, or its damage.
 pub fn check(place: &Place<'_>) -> Result<Option<String>> {
     let Some(saved) = open(place)? else {

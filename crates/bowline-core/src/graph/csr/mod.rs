@@ -51,7 +51,7 @@ use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 
 use crate::Result;
 use build::Built;
-pub use file::{Place, check};
+pub use file::{Place, check, remove};
 pub(crate) use state::Part;
 pub use state::{EdgeChange, PlainKinds, State};
 
