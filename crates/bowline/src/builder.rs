@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bowline_storage::engine::{Engine, EngineOptions, History, Replicated, SyncPolicy};
 use bowline_storage::log::{Background, Log};
 use bowline_storage::table::TableOptions;
-use bowline_storage::vfs::{MemoryVfs, OsVfs, Vfs};
+use bowline_storage::vfs::{MemoryVfs, OsVfs, UninterruptedVfs, Vfs};
 use bowline_storage::{Clock, SystemClock};
 
 use crate::commit_queue::MEMBERS_MAX_BYTES;
@@ -352,9 +352,9 @@ impl DbBuilder {
     ) -> Result<(DbReader, Log)> {
         self.engine.sync = SyncPolicy::Always;
         let background = self.engine.log.background;
+        let (vfs, clock) = (self.vfs.clone(), self.clock.clone());
         let (options, mut around) = self.split(path, true);
         around.saves_graph_view = false;
-        let (vfs, clock) = (around.vfs.clone(), around.clock.clone());
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
@@ -373,7 +373,8 @@ impl DbBuilder {
 
     fn split(self, path: PathBuf, has_files: bool) -> (EngineOptions, Surroundings) {
         let around = Surroundings {
-            vfs: self.vfs,
+            // The engine wraps its own.
+            vfs: Arc::new(UninterruptedVfs::new(self.vfs)),
             clock: self.clock,
             path,
             limits: self.limits,
@@ -443,8 +444,8 @@ impl DbBuilder {
         };
         let background = self.engine.log.background;
         let has_files = self.engine.sync != SyncPolicy::Never;
+        let (vfs, clock) = (self.vfs.clone(), self.clock.clone());
         let (options, around) = self.split(path.into(), has_files);
-        let (vfs, clock) = (around.vfs.clone(), around.clock.clone());
         let engine = Engine::open(vfs, clock, around.path.clone(), options)?;
         let core = Core::new(engine, around)?;
         let (now, wall_ms) = (core.clock().monotonic(), core.clock().wall_ms());

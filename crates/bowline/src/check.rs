@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bowline_storage::engine::{CheckReport, FileReport, ScanDirection, check_directory};
 use bowline_storage::version::{Identity, Layout};
-use bowline_storage::vfs::{OsVfs, Vfs};
+use bowline_storage::vfs::{OsVfs, UninterruptedVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
 use bowline_types::Revision;
 
@@ -102,7 +102,7 @@ impl Check {
 /// [`Error::Storage`] with `NotADatabase` when the directory holds no database. Damage is listed in the
 /// result.
 pub fn check_files(path: impl AsRef<Path>) -> Result<CheckReport> {
-    let vfs: Arc<dyn Vfs> = Arc::new(OsVfs);
+    let vfs: Arc<dyn Vfs> = Arc::new(UninterruptedVfs::new(Arc::new(OsVfs)));
     let mut report = check_directory(&vfs, path.as_ref())?;
     check_view(&*vfs, path.as_ref(), &mut report);
     Ok(report)

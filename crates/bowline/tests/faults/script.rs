@@ -154,6 +154,9 @@ impl Run {
         self.phase("checkpoint");
         self.random_commit();
         self.checkpoint();
+        // Built, saved by the close, and read again: what fails there costs a build, and no answer.
+        self.phase("graph view");
+        self.view();
         self.phase("check");
         self.check();
         self.random_commit();
@@ -161,6 +164,8 @@ impl Run {
         self.close();
         self.phase("open");
         self.open();
+        self.phase("graph view again");
+        self.view();
         self.phase("read");
         self.see();
         self.phase("commit again");
@@ -497,7 +502,8 @@ impl Run {
                 assert!(may_fail, "{what} again: {second}, after {first}");
             }
         }
-        if result.is_ok() && what != "compact" && !self.is_stopped {
+        let syncs = !["compact", "graph view"].contains(&what);
+        if result.is_ok() && syncs && !self.is_stopped {
             self.durable = self.model.revision();
         }
         assert_eq!(db.revision(), self.model.revision(), "after {what}");
@@ -565,6 +571,10 @@ impl Run {
     }
 
     /// A check tells of a file that it could not read, and does not call it damaged.
+    fn view(&mut self) {
+        self.upkeep("graph view", |db| db.build_graph_view().map(drop));
+    }
+
     fn check(&mut self) {
         let Some(db) = self.db.clone() else { return };
         for attempt in 0..2 {

@@ -119,6 +119,8 @@ fn file_kind(call: &Traced) -> &'static str {
             _ => "BOWLINE.new",
         },
         "MEMBER" => "MEMBER",
+        "graph-view" => "graph view",
+        "graph-view.new" => "graph-view.new",
         _ if name.ends_with(".table") => "table",
         _ if name.ends_with(".blob") => "blob file",
         _ if name.ends_with(".log") => "log segment",
