@@ -135,7 +135,7 @@ fn global_options_are_shown_where_they_apply() {
         ("check", "--data-dir", "--endpoints"),
         ("stats", "--data-dir", "--read"),
         ("checkpoint", "--data-dir", "--endpoints"),
-        ("graph rank", "--data-dir", "--endpoints"),
+        ("graph rank", "--endpoints", "--raw <"),
         ("tour", "--keep", "--data-dir"),
         ("serve", "--data-dir", "--endpoints"),
         ("cluster up", "--data-dir", "--endpoints"),
