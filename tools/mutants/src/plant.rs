@@ -107,6 +107,20 @@ pub(crate) fn check(root: &Path, catalog: &Catalog) -> Result<(), String> {
                 mutant.name
             )
         }));
+        let has_target = |test: &&Test| {
+            let tests = root.join("crates").join(&test.package).join("tests");
+            let binary = &test.binary;
+            binary == "lib"
+                || tests.join(binary).is_dir()
+                || tests.join(format!("{binary}.rs")).is_file()
+        };
+        let without = mutant.caught_by.iter().filter(|test| !has_target(test));
+        problems.extend(without.map(|test| {
+            format!(
+                "{}: its test is in no test target of its package; mend the entry in the catalog:\n{test}",
+                mutant.name
+            )
+        }));
     }
     match problems.is_empty() {
         true => Ok(()),
