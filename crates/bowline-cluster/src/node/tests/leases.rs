@@ -1,4 +1,5 @@
-//! Remaining times of leases over changes of leader, with a manual clock.
+//! Leases over changes of leader: they end by a command, and the next leader knows their remaining times. The tests of
+//! remaining times move a manual clock.
 
 use bowline_replica::DeleteRangeOp;
 use bowline_storage::Clock;
@@ -114,6 +115,54 @@ impl Three {
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_expire_by_command_and_survive_a_change_of_leader() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client((leader + 1) % 3);
+    let (short, _) = client.lease_grant(0, Duration::from_secs(2)).await.unwrap();
+    let (long, _) = client
+        .lease_grant(77, Duration::from_secs(3600))
+        .await
+        .unwrap();
+    assert_eq!(long, 77);
+    for (name, lease) in [("short", short), ("long", long)] {
+        let put = Op::Put(PutOp {
+            key: name.into(),
+            lease,
+            ..PutOp::default()
+        });
+        client.execute(Command::Txn(Txn::of(put))).await.unwrap();
+    }
+    assert_eq!(
+        client.lease_keep_alive(short).await.unwrap(),
+        Some(Duration::from_secs(2))
+    );
+    let status = client
+        .lease_time_to_live(long, true)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(status.keys.len(), 1);
+    assert!(status.remaining > Duration::from_secs(3500));
+    assert_eq!(client.lease_time_to_live(5, true).await.unwrap(), None);
+    let target = three.client((leader + 2) % 3).status().member_id;
+    three.move_leader(target).await;
+    eventually("another leads", || {
+        three.client(0).status().leader == Some(target)
+    })
+    .await;
+    eventually("the short one ends", || {
+        client.db().get("short").unwrap().is_none()
+    })
+    .await;
+    assert!(client.db().get("long").unwrap().is_some());
+    assert_eq!(client.lease_keep_alive(short).await.unwrap(), None);
+    assert!(client.lease_keep_alive(long).await.unwrap().is_some());
+    three.assert_equal().await;
+    three.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,141 @@
-//! Changes of the membership that could not be undone, or were not completed.
+//! Changes of the membership: members are added, promoted and removed, and changes that could not be undone or were not
+//! completed are refused or ended.
 
 use crate::raft::MembershipChange;
 
 use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedded_database_grows_to_three_members_without_a_stop() {
+    let disk = SimDisk::new();
+    let db = Db::builder()
+        .vfs(Arc::new(disk.clone()))
+        .history(bowline::History::All)
+        .open("db")
+        .unwrap();
+    for number in 0..100 {
+        db.put(format!("old{number}"), "embedded").unwrap();
+    }
+    let (revision, database_id) = (db.revision(), db.id());
+    db.close().unwrap();
+    drop(db);
+    let first_config = NodeConfig {
+        listen_peer_urls: free_urls(1),
+        ..config("first", &disk)
+    };
+    let first = start(&first_config).await;
+    let client = first.client();
+    assert_eq!(client.db().id(), database_id);
+    assert_eq!(client.db().revision(), revision);
+    client.execute(put("new", "served")).await.unwrap();
+    // History continues, too.
+    assert_eq!(client.db().history("old7").unwrap().len(), 1);
+    let first_url = client.members()[0].peer_urls[0].clone();
+    let mut others = Vec::new();
+    for name in ["second", "third"] {
+        let url = free_urls(1).remove(0);
+        let added = client.member_add(vec![url.clone()], false).await.unwrap();
+        let again = client.member_add(vec![url.clone()], false).await;
+        assert!(matches!(again, Err(Error::PeerUrlExists)), "{again:?}");
+        let config = NodeConfig {
+            listen_peer_urls: vec![url.clone()],
+            is_existing: true,
+            initial_cluster: vec![
+                ("first".to_owned(), first_url.clone()),
+                (name.to_owned(), url),
+            ],
+            ..config(name, &SimDisk::new())
+        };
+        let node = start(&config).await;
+        assert_eq!(node.client().status().member_id, added.id);
+        eventually("it is promoted", || {
+            let members = client.members();
+            members
+                .iter()
+                .any(|member| member.id == added.id && !member.is_learner)
+        })
+        .await;
+        // Writes continue all the time.
+        client.execute(put(name, "joined")).await.unwrap();
+        others.push(node);
+    }
+    for node in &others {
+        let other = node.client();
+        let read = other
+            .range(&key("old42"), ReadLevel::Linearizable)
+            .await
+            .unwrap();
+        assert_eq!(value_of(&read), Some(b"embedded".to_vec()));
+        assert_eq!(other.db().id(), database_id);
+    }
+    // A majority without the first.
+    drop(client);
+    first.shutdown().await.unwrap();
+    surely(&others[0].client(), &put("without", "the first")).await;
+    let first = start(&first_config).await;
+    eventually("the first comes back", || {
+        first.client().db().get("without").unwrap().is_some()
+    })
+    .await;
+    for node in others.into_iter().chain([first]) {
+        node.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_is_removed_and_what_cannot_be_is_refused() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    let gone = three.client((leader + 1) % 3).status().member_id;
+    let unknown = client.member_remove(12345).await;
+    assert!(
+        matches!(unknown, Err(Error::MemberNotFound { id: 12345 })),
+        "{unknown:?}"
+    );
+    let voter = client.member_promote(gone).await;
+    assert!(matches!(voter, Err(Error::NotLearner { .. })), "{voter:?}");
+    let elsewhere = three.client((leader + 1) % 3).move_leader(gone).await;
+    assert!(matches!(elsewhere, Err(Error::NotLeader)), "{elsewhere:?}");
+    let nobody = client.move_leader(12345).await;
+    assert!(
+        matches!(nobody, Err(Error::BadTransferee { id: 12345 })),
+        "{nobody:?}"
+    );
+    client.member_remove(gone).await.unwrap();
+    assert_eq!(client.members().len(), 2);
+    client.execute(put("k", "two are enough")).await.unwrap();
+    // A learner that was never started does not count.
+    let added = client.member_add(free_urls(1), true).await.unwrap();
+    assert!(added.is_learner);
+    let not_ready = client.member_promote(added.id).await;
+    assert!(
+        matches!(not_ready, Err(Error::LearnerNotReady)),
+        "{not_ready:?}"
+    );
+    client.execute(put("k", "still")).await.unwrap();
+    three.shutdown().await;
+}
+
+/// Future voters counted as learners, of which there could be eight. etcd allows one learner, and a future
+/// voter does not count.
+#[tokio::test(flavor = "multi_thread")]
+async fn learners_and_members_that_shall_vote_are_counted_apart() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    let learner = client.member_add(free_urls(1), true).await.unwrap();
+    let second = client.member_add(free_urls(1), true).await;
+    assert!(matches!(second, Err(Error::TooManyLearners)), "{second:?}");
+    let voter = client.member_add(free_urls(1), false).await.unwrap();
+    let second = client.member_add(free_urls(1), true).await;
+    assert!(matches!(second, Err(Error::TooManyLearners)), "{second:?}");
+    client.member_remove(learner.id).await.unwrap();
+    // A future voter uses up no learner's slot.
+    let learner = client.member_add(free_urls(1), true).await.unwrap();
+    assert_eq!((learner.is_learner, voter.is_learner), (true, true));
+    three.shutdown().await;
+}
 
 /// Removing a live member while another is down leaves two of which one is down: nothing can be committed any
 /// more, not even the reverse change.
