@@ -9,7 +9,7 @@
 //! | `graph_view` (internal locks) | commit groups, or a member's applier; the view's thread | graph queries |
 //! | `view_signal` | commit groups, graph queries and the close of the database | the view's thread |
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,10 +20,11 @@ use bowline_storage::sync::{Condvar, Mutex};
 use bowline_storage::vfs::Vfs;
 
 use crate::error::{Error, Result};
-use crate::graph::csr::{Begun, EdgeChange, GraphView, Place};
+use crate::graph::csr::{self, Begun, EdgeChange, GraphView, Place};
 use crate::kinds::Kinds;
 use crate::lease::LeaseTable;
 use crate::options::Limits;
+use crate::trees;
 use crate::watch::Hub;
 
 /// The place of a database and its external resources.
@@ -142,9 +143,59 @@ impl Core {
         let Some(place) = self.view_place() else {
             return;
         };
-        if let Err(error) = self.graph_view.save(&place, || self.engine.sync()) {
+        if let Err(error) = self.graph_view.save_and_forget(&self.engine, &place) {
             tracing::warn!(%error, "the graph view is not saved: it is built when it is wanted");
         }
+    }
+
+    /// Saves the graph view, if that is due: a process that is killed then need not build it again. For its thread, or
+    /// for the only user of a database without threads.
+    pub fn save_view_if_due(&self) {
+        let due = self.view_place();
+        let Some(place) = due.filter(|_| self.graph_view.is_save_due()) else {
+            return;
+        };
+        let pin = self.engine.pin_newest();
+        if let Err(error) = self.graph_view.save(&self.engine, &place, &pin) {
+            tracing::warn!(%error, "the graph view is not saved yet");
+        }
+    }
+
+    /// Compacts the trees into one run each. The graph view is saved before, if edges have changed since, so that they
+    /// keep no history for the file of before.
+    pub fn compact(&self) -> Result<()> {
+        if let Some(place) = self.view_place().filter(|_| self.graph_view.is_unsaved()) {
+            let pin = self.engine.pin_newest();
+            self.graph_view.maintain();
+            if let Err(error) = self.graph_view.save(&self.engine, &place, &pin) {
+                tracing::warn!(%error, "the graph view is not saved yet");
+            }
+        }
+        Ok(self.engine.compact_tables()?)
+    }
+
+    /// Copies the database to a directory, with its saved graph view. Returns the revision of the copy.
+    pub fn checkpoint(&self, target: &Path) -> Result<u64> {
+        let revision = self.engine.checkpoint(target)?;
+        if let Some(place) = self.view_place()
+            && let Err(error) = csr::copy(&place, target, revision)
+        {
+            tracing::warn!(%error, "the checkpoint has no graph view: it is built when it is wanted");
+        }
+        Ok(revision)
+    }
+
+    /// Removes a saved graph view, and gives up the history that it needs. For who keeps none.
+    pub fn remove_saved_view(&self) -> Result<()> {
+        csr::remove(&Place {
+            vfs: &*self.around.vfs,
+            directory: &self.around.path,
+            database_id: self.engine.database_id(),
+        })?;
+        if self.engine.held_revision(trees::EDGE_OUT).is_some() {
+            self.engine.hold_tree(trees::EDGE_OUT, None)?;
+        }
+        Ok(())
     }
 
     /// Loads or builds the graph view, if there is none, and returns whether it is ready. `begin` begins it in
@@ -169,14 +220,15 @@ impl Core {
             return Ok(false);
         }
         let visible = self.engine.visible();
-        let is_saved = |place: &Place<'_>| self.graph_view.is_saved(place, visible);
+        let is_saved = |place: &Place<'_>| self.graph_view.is_saved(&self.engine, place, visible);
         let saved = self.view_place().filter(is_saved);
         if saved.is_none() && !may_build {
             return Ok(false);
         }
         let (_pin, begun) = begin(self);
+        let is_cancelled = || self.is_closed();
         if let Some(place) = saved {
-            match self.graph_view.load(&place, &begun) {
+            match (self.graph_view).load(&self.engine, &place, &begun, &is_cancelled) {
                 Ok(true) => {
                     self.graph_view.maintain();
                     return Ok(true);
@@ -189,7 +241,6 @@ impl Core {
             self.graph_view.forget();
             return Ok(false);
         }
-        let is_cancelled = || self.is_closed();
         let is_ready = self.graph_view.build(&self.engine, &begun, &is_cancelled)?;
         if is_ready {
             self.graph_view.maintain();
@@ -201,6 +252,8 @@ impl Core {
     pub fn keep_view(&self, begin: impl Fn(&Core) -> (SnapshotPin, Begun)) {
         /// A state that few changes were applied to answers just as well.
         const PAUSE_MAX: Duration = Duration::from_secs(60);
+        /// Until a view is saved that a commit was just in the way of.
+        const PAUSE_BEFORE_SAVE: Duration = Duration::from_millis(100);
         while !self.is_closed() {
             if self.is_view_wanted.swap(false, Ordering::AcqRel)
                 && let Err(error) = self.bring_view(&begin, self.graph_view.is_worth_a_build())
@@ -208,9 +261,18 @@ impl Core {
                 tracing::error!(%error, "the graph view cannot be built: queries read the trees");
             }
             self.graph_view.maintain();
-            let is_due = || self.is_closed() || self.is_view_wanted.load(Ordering::Acquire);
-            self.view_signal
-                .wait(|| if is_due() { Duration::ZERO } else { PAUSE_MAX });
+            self.save_view_if_due();
+            self.view_signal.wait(|| {
+                if self.is_closed() || self.is_view_wanted.load(Ordering::Acquire) {
+                    return Duration::ZERO;
+                }
+                let is_save_due = self.graph_view.is_save_due() && self.view_place().is_some();
+                if is_save_due {
+                    PAUSE_BEFORE_SAVE
+                } else {
+                    PAUSE_MAX
+                }
+            });
         }
     }
 

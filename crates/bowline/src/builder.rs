@@ -16,7 +16,6 @@ use crate::handle::Handle;
 use crate::read_only;
 use crate::reader::DbReader;
 use bowline_core::error::Result;
-use bowline_core::graph::csr;
 use bowline_core::kv::Metadata;
 use bowline_core::options::{BlobOptions, CompactionOptions, Compression, Durability, Limits};
 use bowline_core::state::{Core, Surroundings};
@@ -357,14 +356,11 @@ impl DbBuilder {
         around.saves_graph_view = false;
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
+        let core = Core::new(engine, around)?;
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
         // before the directory became a member's must not be found by who opens it later.
-        csr::remove(&csr::Place {
-            vfs: &*around.vfs,
-            directory: &around.path,
-            database_id: engine.database_id(),
-        })?;
-        let handle = Handle::new(Core::new(engine, around)?);
+        core.remove_saved_view()?;
+        let handle = Handle::new(core);
         if background == Background::Threads {
             handle.allow_view_thread();
         }
@@ -450,6 +446,9 @@ impl DbBuilder {
         let core = Core::new(engine, around)?;
         let (now, wall_ms) = (core.clock().monotonic(), core.clock().wall_ms());
         core.leases.resume(now, wall_ms);
+        if has_files && !core.graph_view.is_allowed() {
+            core.remove_saved_view()?;
+        }
         let handle = Handle::new(core);
         if background == Background::Threads {
             // Leases that expired while the database was closed end before anybody reads their keys. What fails here

@@ -486,8 +486,6 @@ impl Db {
                 why: "it has no files to copy; copy its contents into a database that has",
             });
         }
-        Ok(Revision::new(
-            self.handle().engine.checkpoint(path.as_ref())?,
-        ))
+        Ok(Revision::new(self.handle().checkpoint(path.as_ref())?))
     }
 }

@@ -187,6 +187,14 @@ impl Handle {
         }
     }
 
+    /// Has the graph view saved, if that is due: by its thread, or by the caller where there is none.
+    pub(crate) fn save_view(&self) {
+        match self.start_view_thread() {
+            true => self.signal_view(false),
+            false => self.save_view_if_due(),
+        }
+    }
+
     /// Starts the thread of the graph view, if it may run and does not. Returns whether it runs.
     fn start_view_thread(&self) -> bool {
         let mut thread = self.open.view_thread.lock();

@@ -406,7 +406,7 @@ impl DbReader {
     /// `Closed`; `Storage` when the disk fails or is full.
     pub fn compact(&self) -> Result<()> {
         self.handle.check_open()?;
-        Ok(self.handle.engine.compact_tables()?)
+        self.handle.compact()
     }
 
     /// Writes the memtables to tables.
@@ -469,7 +469,11 @@ impl DbReader {
     pub fn build_graph_view(&self) -> Result<bool> {
         let handle = &self.handle;
         handle.check_open()?;
-        handle.build_view(|_| handle.begin_view())
+        let is_ready = handle.build_view(|_| handle.begin_view())?;
+        if is_ready && handle.graph_view.is_save_due() {
+            handle.save_view();
+        }
+        Ok(is_ready)
     }
 
     // --- the database ---

@@ -20,7 +20,9 @@
 //! that revision on, regardless of readers: with [`Retention::tombstones`] they stay. Then the newest
 //! version of a key is never dropped, so the change can always be detected.
 
-use crate::{EntryKind, Revision};
+use std::collections::BTreeMap;
+
+use crate::{EntryKind, Revision, TreeId};
 
 /// Which versions must be kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,9 +34,24 @@ pub struct Retention {
     /// Every tombstone from here on is kept if it is the newest version of its key, even if no reader needs
     /// it.
     pub tombstones: Option<Revision>,
+    /// Trees of which one more snapshot is kept, at this revision.
+    pub held: BTreeMap<TreeId, Revision>,
 }
 
 impl Retention {
+    /// What must be kept of one tree.
+    #[must_use]
+    pub fn of(&self, tree: TreeId) -> Retention {
+        let mut own = self.clone();
+        if let Some(revision) = own.held.remove(&tree)
+            && let Err(place) = own.snapshots.binary_search(&revision)
+        {
+            own.snapshots.insert(place, revision);
+        }
+        own.held.clear();
+        own
+    }
+
     fn oldest_reader(&self) -> Revision {
         self.snapshots
             .first()
@@ -112,11 +129,25 @@ mod tests {
     const DELETE: EntryKind = EntryKind::Delete;
 
     #[test]
+    fn a_tree_that_holds_a_revision_keeps_it_as_a_snapshot() {
+        let retention = Retention {
+            floor: 9,
+            snapshots: vec![2, 7],
+            held: BTreeMap::from([(TreeId(1), 4), (TreeId(2), 7)]),
+            ..Retention::default()
+        };
+        let snapshots = |tree| retention.of(TreeId(tree)).snapshots;
+        assert_eq!(snapshots(0), [2, 7]);
+        assert_eq!(snapshots(1), [2, 4, 7]);
+        assert_eq!(snapshots(2), [2, 7]);
+    }
+
+    #[test]
     fn the_drawing_above_is_true() {
         let retention = Retention {
             floor: 6,
             snapshots: vec![3],
-            tombstones: None,
+            ..Retention::default()
         };
         let versions = [(9, PUT), (7, PUT), (6, PUT), (4, PUT), (2, PUT)];
         assert_eq!(kept(&retention, &versions, true), [9, 7, 6, 2]);
@@ -130,7 +161,7 @@ mod tests {
                 &Retention {
                     floor,
                     snapshots: snapshots.to_vec(),
-                    tombstones: None,
+                    ..Retention::default()
                 },
                 &versions,
                 bottom,
@@ -159,6 +190,7 @@ mod tests {
                 floor: rng.u64(0..12),
                 snapshots,
                 tombstones: rng.bool().then(|| rng.u64(0..12)),
+                ..Retention::default()
             };
             let mut versions = Vec::new();
             for revision in (1..12).rev() {

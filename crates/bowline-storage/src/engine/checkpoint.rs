@@ -44,6 +44,7 @@ impl Engine {
             next_file_id: 1,
             next_run_id: 1,
             history_floor: version.history_floor,
+            held: version.held.clone(),
             ..State::default()
         };
         for tree in &version.trees {

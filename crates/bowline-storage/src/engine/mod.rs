@@ -114,7 +114,7 @@ use crate::sync::Mutex;
 use crate::sync::thread::JoinHandle;
 use crate::version::{Edit, Layout};
 use crate::vfs::{UninterruptedVfs, Vfs};
-use crate::{Clock, Revision};
+use crate::{Clock, Revision, TreeId};
 
 /// An opening with more log segments than this flushes them into tables.
 const LOG_SEGMENTS_AT_OPEN_MAX: usize = 16;
@@ -215,6 +215,33 @@ impl Engine {
         };
         self.core.apply_edit(&edit, Recording::Appended)?;
         Ok(Ok(()))
+    }
+
+    /// Keeps what `tree` has at `revision`, and gives up what it held before; durably, so that the next opening holds
+    /// it from its beginning. The caller has pinned the revision, has made it durable, and is the only one who
+    /// changes what this tree holds.
+    ///
+    /// The cost: of each key that has changed since, one version more.
+    pub fn hold_tree(&self, tree: TreeId, revision: Option<Revision>) -> Result<()> {
+        let edit = Edit {
+            held: vec![(tree, revision.unwrap_or(0))],
+            ..Edit::default()
+        };
+        // Recorded first: while it is not certain, what was held before stays.
+        if let Err(error) = self.core.apply_edit(&edit, Recording::Appended) {
+            if let Err(cause) = self.core.versions.retract() {
+                tracing::warn!(%cause, "the manifest may say that a tree holds another revision");
+            }
+            return Err(error);
+        }
+        self.core.pins.hold_tree(tree, revision);
+        Ok(())
+    }
+
+    /// The revision that a tree holds: all that it had then can be read since before this opening.
+    #[must_use]
+    pub fn held_revision(&self, tree: TreeId) -> Option<Revision> {
+        self.core.pins.held(tree)
     }
 
     /// Flushes every memtable into tables.

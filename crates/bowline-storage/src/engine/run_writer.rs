@@ -48,7 +48,7 @@ impl Core {
                 ..self.options.trees[usize::from(spec.tree.0)]
             },
             table_bytes: self.options.compaction.table_bytes,
-            retention: spec.retention,
+            retention: &spec.retention.of(spec.tree),
             bottom: spec.bottom,
             cancel: [self.jobs.closing_flag(), spec.is_over],
             blobs: &self.options.blobs,

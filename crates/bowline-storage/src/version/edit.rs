@@ -17,7 +17,7 @@ use std::sync::Arc;
 use crate::blob::BlobMeta;
 use crate::codec::{Reader, put_varint};
 use crate::table::TableMeta;
-use crate::{Index, Revision};
+use crate::{Index, Revision, TreeId};
 
 const TAG_ADD_TABLE: u64 = 1;
 const TAG_REMOVE_TABLE: u64 = 2;
@@ -29,6 +29,7 @@ const TAG_LOG_STARTED: u64 = 7;
 const TAG_LOG_VOID: u64 = 8;
 const TAG_ADD_BLOB: u64 = 9;
 const TAG_REFERENCES: u64 = 10;
+const TAG_HELD: u64 = 11;
 const TAG_MERGE_BEGUN: u64 = 16;
 const TAG_RANGE_MERGED: u64 = 17;
 
@@ -90,6 +91,8 @@ pub struct Edit {
     /// The references of added tables to blob files, by table id. A table that only moves keeps its
     /// references.
     pub references: Vec<(u64, BlobReferences)>,
+    /// Trees with the revision that is held in each from now on; 0 for none.
+    pub held: Vec<(TreeId, Revision)>,
 }
 
 /// The state that the manifest records.
@@ -113,6 +116,8 @@ pub struct State {
     pub blobs: BTreeMap<u64, BlobMeta>,
     /// The references of tables to blob files, by the id of the table; none is empty.
     pub references: BTreeMap<u64, BlobReferences>,
+    /// Revisions whose versions stay, by tree.
+    pub held: BTreeMap<TreeId, Revision>,
 }
 
 /// Skips the record of a begun merge: its inputs and its cuts.
@@ -182,6 +187,11 @@ impl Edit {
             put_varint(out, index);
             put_varint(out, revision);
         }
+        for (tree, revision) in &self.held {
+            put_varint(out, TAG_HELD);
+            put_varint(out, u64::from(tree.0));
+            put_varint(out, *revision);
+        }
         for (tag, value) in [
             (TAG_NEXT_FILE_ID, self.next_file_id),
             (TAG_NEXT_RUN_ID, self.next_run_id),
@@ -221,6 +231,10 @@ impl Edit {
                     let table = reader.varint()?;
                     edit.references
                         .push((table, decode_references(&mut reader)?));
+                }
+                TAG_HELD => {
+                    let tree = TreeId(u8::try_from(reader.varint()?).ok()?);
+                    edit.held.push((tree, reader.varint()?));
                 }
                 TAG_MERGE_BEGUN => skip_merge_begun(&mut reader)?,
                 TAG_RANGE_MERGED => skip_range_merged(&mut reader)?,
@@ -291,6 +305,12 @@ impl State {
         next.next_file_id = edit.next_file_id.unwrap_or(0).max(next.next_file_id);
         next.next_run_id = edit.next_run_id.unwrap_or(0).max(next.next_run_id);
         next.history_floor = edit.history_floor.unwrap_or(0).max(next.history_floor);
+        for (tree, revision) in &edit.held {
+            match *revision {
+                0 => next.held.remove(tree),
+                revision => next.held.insert(*tree, revision),
+            };
+        }
         next.log_started &= !edit.log_void;
         next.log_started |= edit.log_started;
         for blob in &edit.blobs {
@@ -395,6 +415,9 @@ impl State {
             references: (self.references.iter())
                 .map(|(table, references)| (*table, references.clone()))
                 .collect(),
+            held: (self.held.iter())
+                .map(|(tree, revision)| (*tree, *revision))
+                .collect(),
         }
     }
 }
@@ -402,7 +425,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TreeId;
 
     fn placed(file_id: u64) -> PlacedTable {
         PlacedTable {
@@ -460,6 +482,7 @@ mod tests {
                 (7, references(&[(20, 300), (21, 1)])),
                 (8, references(&[(20, 700)])),
             ],
+            held: vec![(TreeId(2), 70), (TreeId(3), 80)],
         }
     }
 
@@ -496,6 +519,23 @@ mod tests {
         copy.apply(&state.as_edit()).unwrap();
         assert_eq!(copy, state);
         assert_eq!(state.tables.keys().copied().collect::<Vec<_>>(), [8]);
+    }
+
+    #[test]
+    fn a_tree_holds_one_revision_until_it_holds_another_or_none() {
+        let mut state = State::default();
+        state.apply(&full_edit()).unwrap();
+        let edit = Edit {
+            held: vec![(TreeId(2), 60), (TreeId(3), 0), (TreeId(4), 0)],
+            ..Edit::default()
+        };
+        state.apply(&edit).unwrap();
+        assert_eq!(Vec::from_iter(state.held.clone()), [(TreeId(2), 60)]);
+        let mut copy = State::default();
+        copy.apply(&state.as_edit()).unwrap();
+        assert_eq!(copy, state);
+        let too_large = [TAG_HELD as u8, 0x80, 2, 7];
+        assert_eq!(Edit::decode(&too_large), None, "a tree of 256");
     }
 
     #[test]

@@ -164,6 +164,7 @@ pub(crate) fn manifest_seeds() -> Vec<Vec<u8>> {
         flushed: Some((200, 190)),
         blobs: vec![blob(11)],
         references: vec![(9, refers(&[(11, 60)]))],
+        held: vec![(TreeId(2), 150)],
         ..Edit::default()
     };
     let (vfs, layout) = (MemoryVfs::default(), Layout::new("/db"));

@@ -233,6 +233,8 @@ pub struct Version {
     pub blobs: BTreeMap<u64, LiveBlob>,
     /// The references of tables to blob files, by the id of the table.
     pub references: BTreeMap<u64, BlobReferences>,
+    /// Revisions whose versions these tables have kept, by tree.
+    pub held: BTreeMap<TreeId, Revision>,
 }
 
 /// A blob file that tables refer to.
@@ -301,6 +303,7 @@ impl Version {
             history_floor: state.history_floor,
             blobs: BTreeMap::new(),
             references: state.references.clone(),
+            held: state.held.clone(),
         };
         for (id, referred_bytes) in state.referred_bytes() {
             if let Some(file) = blob(id) {

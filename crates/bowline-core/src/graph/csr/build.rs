@@ -8,11 +8,11 @@ use bowline_types::BlockId;
 use super::super::keys::split_edge_key;
 use super::super::source::dangling_edge;
 use super::ids::Ids;
+use super::invalid;
 use super::rows::RowsBuilder;
 use super::state::Base;
-use crate::error::show_key;
+use crate::Result;
 use crate::trees;
-use crate::{Error, Result};
 
 /// Between two looks at whether the build was cancelled, and at the budget.
 const STRIDE: u64 = 4096;
@@ -94,12 +94,4 @@ pub(super) fn build(
 /// What a base of so many blocks and edges takes where kinds are few.
 fn memory_bytes(blocks: usize, edges: usize) -> u64 {
     blocks as u64 * 30 + edges as u64 * 10
-}
-
-fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {
-    Error::InvalidRecord {
-        what,
-        key: show_key(key),
-        reason,
-    }
 }

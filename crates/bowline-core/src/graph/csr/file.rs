@@ -26,6 +26,8 @@ use super::state::Base;
 
 const MAGIC: &[u8; 8] = b"BOWLVIEW";
 const VERSION: u32 = 1;
+const FILE: &str = "graph-view";
+const FILE_NEW: &str = "graph-view.new";
 const HEAD_LEN: usize = 64;
 /// Bytes that are read or written at once.
 const CHUNK: usize = 1 << 20;
@@ -42,7 +44,7 @@ pub struct Place<'a> {
 impl Place<'_> {
     /// The file.
     pub fn path(&self) -> PathBuf {
-        self.directory.join("graph-view")
+        self.directory.join(FILE)
     }
 }
 
@@ -100,7 +102,7 @@ pub(super) struct Saved {
 
 /// Writes a base as that of `revision`, durably. When it fails, the file before stands.
 pub(super) fn write(place: &Place<'_>, revision: u64, base: &Base) -> Result<()> {
-    let (path, new) = (place.path(), place.directory.join("graph-view.new"));
+    let (path, new) = (place.path(), place.directory.join(FILE_NEW));
     let found = place.vfs.metadata(&new);
     if found.map_err(|e| Error::io("stat", &new, e))?.is_some() {
         let removed = place.vfs.remove_file(&new);
@@ -135,10 +137,7 @@ pub(super) fn write(place: &Place<'_>, revision: u64, base: &Base) -> Result<()>
             Kinds::Wide(kinds) => writer.section(kinds, |kind| kind.to_le_bytes())?,
         }
     }
-    vfs::sync_data(&*file, &new)?;
-    let renamed = place.vfs.rename(&new, &path);
-    renamed.map_err(|e| Error::io("rename", &new, e))?;
-    vfs::sync_parent(place.vfs, &path)
+    finish(place.vfs, &*file, &new, &path)
 }
 
 struct Writer<'a> {
@@ -301,6 +300,38 @@ impl Reader<'_> {
     }
 }
 
+/// Copies the saved view of a database into its checkpoint at `revision`, unless it is newer than that.
+pub fn copy(place: &Place<'_>, target: &Path, revision: u64) -> Result<()> {
+    let Some(saved) = open(place)? else {
+        return Ok(());
+    };
+    // At a later revision the copy may have other edges than this database.
+    if saved.head.revision > revision {
+        return Ok(());
+    }
+    let (path, new) = (target.join(FILE), target.join(FILE_NEW));
+    let file = place.vfs.open(&new, OpenMode::CreateNew);
+    let file = file.map_err(|e| Error::io("create", &new, e))?;
+    let (mut bytes, mut offset) = (vec![0; CHUNK], 0);
+    loop {
+        let read = vfs::read_full_at(&*saved.file, &saved.path, &mut bytes, offset)?;
+        if read == 0 {
+            break;
+        }
+        vfs::write_all_at(&*file, &new, &bytes[..read], offset)?;
+        offset += read as u64;
+    }
+    finish(place.vfs, &*file, &new, &path)
+}
+
+/// Makes a new file durable, and gives it its name.
+fn finish(vfs: &dyn Vfs, file: &dyn VfsFile, new: &Path, path: &Path) -> Result<()> {
+    vfs::sync_data(file, new)?;
+    let renamed = vfs.rename(new, path);
+    renamed.map_err(|e| Error::io("rename", new, e))?;
+    vfs::sync_parent(vfs, path)
+}
+
 /// Removes the saved view from a directory, if there is one.
 pub fn remove(place: &Place<'_>) -> Result<()> {
     let path = place.path();
@@ -412,6 +443,28 @@ mod tests {
         write(&place(&vfs, 42), 7, &base(3)).expect("is written");
         let error = open(&place(&vfs, 43)).expect_err("another database");
         assert!(error.is_corruption(), "{error}");
+    }
+
+    #[test]
+    fn a_copy_gets_no_view_of_later() {
+        let vfs = MemoryVfs::default();
+        let target = Path::new("/copy");
+        for path in ["/db", "/copy"] {
+            vfs.create_dir(Path::new(path)).expect("a directory");
+        }
+        let place = place(&vfs, 42);
+        let there = || vfs.metadata(&target.join(FILE)).expect("looks").is_some();
+        copy(&place, target, 9).expect("there is nothing to copy");
+        assert!(!there());
+        write(&place, 7, &base(3)).expect("is written");
+        copy(&place, target, 6).expect("it is of later");
+        assert!(!there());
+        copy(&place, target, 7).expect("is copied");
+        let copied = Place {
+            directory: target,
+            ..place
+        };
+        assert_eq!(read(&copied).expect("is read").revision, 7);
     }
 
     /// Checksums that fit do not make a graph of other bytes.

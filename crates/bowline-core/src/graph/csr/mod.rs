@@ -17,8 +17,9 @@
 //! - *Publish*: a group appends its changes to `pending` and then raises `published`.
 //! - *Drain*: takes `pending`, makes a new [`State`] that shares what did not change, and raises `applied`.
 //!   A reader that is ahead of `applied` drains by itself.
-//! - *Save*, at a clean close: the state is folded into the file `graph-view`. *Load*: the file takes the place of
-//!   a build, if its revision is the one that was begun.
+//! - *Save*, in the background after a build and after a fold, and at a clean close: the state is folded into the file
+//!   `graph-view`, and the tree of edges holds the revision of the file. *Load*: the file, with what changed since
+//!   ([`catch_up`]), takes the place of a build.
 //! - A snapshot at R is answered when base ≤ R ≤ applied. All else is answered by the trees.
 //!
 //! # Invariants
@@ -33,8 +34,12 @@
 //!   outside of that lock stores it only if the generation is the one that it began with.
 //! - A revision is saved only once it is durable: the database never goes back below it and forward to the same
 //!   number with other edges. So a file of this database at the revision of now has the edges of now.
+//! - A file of an older revision is believed only if the manifest says that the tree of edges holds that revision: then
+//!   each edge that changed since has a version that says so. The file is written while the revision is pinned, and
+//!   held before the pin is dropped.
 
 mod build;
+mod catch_up;
 mod delta;
 mod file;
 mod ids;
@@ -45,13 +50,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use bowline_storage::engine::Engine;
+use bowline_storage::engine::{Engine, SnapshotPin};
 use bowline_storage::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 
-use crate::Result;
+use crate::error::show_key;
+use crate::{Error, Result, trees};
 use build::Built;
-pub use file::{Place, check, remove};
+pub use file::{Place, check, copy, remove};
 pub(crate) use state::Part;
 pub use state::{EdgeChange, PlainKinds, State};
 
@@ -118,8 +124,39 @@ pub struct GraphView {
     work: Mutex<Work>,
     /// Rows that the trees were asked for.
     tree_rows: AtomicU64,
-    /// The revision of the file that was read or written last; 0 without one.
-    saved: AtomicU64,
+    /// Whether the edges may be others than those of the file. If it is wrong, the file is written once too often, or
+    /// once less, and the next opening catches up.
+    is_unsaved: AtomicBool,
+    /// Whether the file is worth being written: after a build and after a fold.
+    is_save_due: AtomicBool,
+    /// Held by who writes the file.
+    saving: Mutex<()>,
+}
+
+/// A file that leads to the revision of a view that begins.
+#[derive(Debug)]
+enum Usable {
+    /// It has the edges of now.
+    Current,
+    /// It has those of a revision that the tree of edges holds.
+    Held,
+}
+
+fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {
+    Error::InvalidRecord {
+        what,
+        key: show_key(key),
+        reason,
+    }
+}
+
+/// Whether a file may be used at revision `now`.
+fn usable(engine: &Engine, head: &file::Head, now: u64) -> Option<Usable> {
+    if head.revision == now {
+        return Some(Usable::Current);
+    }
+    let held = engine.held_revision(trees::EDGE_OUT);
+    (held == Some(head.revision) && head.revision < now).then_some(Usable::Held)
 }
 
 /// The permission to build: changes after `revision` are collected.
@@ -142,7 +179,9 @@ impl GraphView {
             applied: AtomicU64::new(0),
             work: Mutex::new(Work::default()),
             tree_rows: AtomicU64::new(0),
-            saved: AtomicU64::new(0),
+            is_unsaved: AtomicBool::new(false),
+            is_save_due: AtomicBool::new(false),
+            saving: Mutex::new(()),
         }
     }
 
@@ -220,6 +259,8 @@ impl GraphView {
         match built {
             Ok(Built::Done(base)) => {
                 work.is_over_budget = false;
+                self.is_unsaved.store(true, Ordering::Relaxed);
+                self.is_save_due.store(true, Ordering::Relaxed);
                 self.state.store(Some(Arc::new(State::new(*base))));
                 self.applied.store(begun.revision, Ordering::Release);
                 Ok(true)
@@ -240,11 +281,12 @@ impl GraphView {
         }
     }
 
-    /// Whether the saved view is that of a revision, by its head. A file that cannot be read is none.
-    pub fn is_saved(&self, place: &Place<'_>, revision: u64) -> bool {
+    /// Whether the saved view leads to revision `now`, by its head. A file that cannot be read does not.
+    pub fn is_saved(&self, engine: &Engine, place: &Place<'_>, now: u64) -> bool {
         match file::open(place) {
             Ok(saved) => saved.is_some_and(|saved| {
-                saved.head.revision == revision && saved.head.memory_bytes() <= self.budget_bytes
+                usable(engine, &saved.head, now).is_some()
+                    && saved.head.memory_bytes() <= self.budget_bytes
             }),
             Err(error) => {
                 tracing::warn!(%error, "the saved graph view cannot be used: it is built when it is wanted");
@@ -253,54 +295,116 @@ impl GraphView {
         }
     }
 
-    /// Takes the saved view, if it is that of the revision of `begun`. Returns whether it is ready.
-    pub fn load(&self, place: &Place<'_>, begun: &Begun) -> Result<bool> {
+    /// Takes the saved view, with what changed since, if that leads to the revision of `begun`. Returns whether it is
+    /// ready.
+    pub fn load(
+        &self,
+        engine: &Engine,
+        place: &Place<'_>,
+        begun: &Begun,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool> {
         let _work = self.work.lock();
         let Some(saved) = file::open(place)? else {
             return Ok(false);
         };
-        if saved.head.revision != begun.revision {
+        let Some(usable) = usable(engine, &saved.head, begun.revision) else {
             return Ok(false);
-        }
-        let state = State::new(saved.read()?);
+        };
+        let changes = match usable {
+            Usable::Current => Vec::new(),
+            Usable::Held => {
+                let (from, to) = (saved.head.revision, begun.revision);
+                match catch_up::changes(engine, from, to, is_cancelled)? {
+                    Some(changes) => changes,
+                    None => return Ok(false),
+                }
+            }
+        };
+        let mut base = saved.read()?;
+        // Nothing is answered between the two revisions.
+        base.revision = begun.revision;
+        let mut state = State::new(base);
+        changes.iter().for_each(|change| state.apply(change));
         if state.memory_bytes() > self.budget_bytes {
             return Ok(false);
         }
-        let pending = self.pending.lock();
-        if pending.generation != begun.generation {
-            return Ok(false);
+        let is_unsaved = state.changes() > 0;
+        let is_taken = self.take(state, begun);
+        if is_taken {
+            self.is_unsaved.store(is_unsaved, Ordering::Relaxed);
+            self.tree_rows.store(0, Ordering::Relaxed);
         }
-        self.saved.store(begun.revision, Ordering::Relaxed);
-        self.tree_rows.store(0, Ordering::Relaxed);
-        self.state.store(Some(Arc::new(state)));
-        self.applied.store(begun.revision, Ordering::Release);
-        Ok(true)
+        Ok(is_taken)
     }
 
-    /// Saves the view and gives it up. `make_durable` makes every visible revision durable. Nothing is written
-    /// without a view, or if the file is of this revision already.
-    pub fn save(
-        &self,
-        place: &Place<'_>,
-        make_durable: impl FnOnce() -> bowline_storage::Result<()>,
-    ) -> Result<()> {
-        let _work = self.work.lock();
+    /// Begins to answer from a state of the revision of `begun`, unless the view was forgotten since. The caller holds
+    /// `work`.
+    fn take(&self, state: State, begun: &Begun) -> bool {
+        let pending = self.pending.lock();
+        if pending.generation != begun.generation {
+            return false;
+        }
+        self.state.store(Some(Arc::new(state)));
+        self.applied.store(begun.revision, Ordering::Release);
+        true
+    }
+
+    /// Saves the view and gives it up. Nothing is written without a view, or if the file has its edges.
+    pub fn save_and_forget(&self, engine: &Engine, place: &Place<'_>) -> Result<()> {
+        let work = self.work.lock();
         self.drain();
-        let Some(state) = self.state.load_full() else {
-            return Ok(());
-        };
+        let state = self.state.load_full();
         let revision = self.applied.load(Ordering::Acquire);
         self.forget();
-        if self.saved.load(Ordering::Relaxed) == revision {
+        drop(work);
+        match state.filter(|_| self.is_unsaved.load(Ordering::Relaxed)) {
+            // Nobody commits any more: it is the newest revision, which needs no pin.
+            Some(state) => self.save_state(engine, place, &state, revision),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the view has grown away from its file so far that [`GraphView::save`] is worth it.
+    pub fn is_save_due(&self) -> bool {
+        self.is_save_due.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is a view with other edges than its file.
+    pub(crate) fn is_unsaved(&self) -> bool {
+        self.is_ready() && self.is_unsaved.load(Ordering::Relaxed)
+    }
+
+    /// Saves the view as of a pinned revision; commits and queries go on. Nothing happens if it does not answer that
+    /// revision now: then it is due still.
+    pub fn save(&self, engine: &Engine, place: &Place<'_>, pin: &SnapshotPin) -> Result<()> {
+        let _saving = self.saving.lock();
+        // First: what is applied from now on may not be in the file.
+        self.is_unsaved.store(false, Ordering::Relaxed);
+        let Some(state) = self.at(pin.revision()) else {
+            self.is_unsaved.store(true, Ordering::Relaxed);
             return Ok(());
-        }
-        make_durable()?;
-        match state.changes() == 0 {
-            true => file::write(place, revision, &state.base)?,
-            false => file::write(place, revision, &state.folded(revision))?,
-        }
-        self.saved.store(revision, Ordering::Relaxed);
-        Ok(())
+        };
+        self.is_save_due.store(false, Ordering::Relaxed);
+        self.save_state(engine, place, &state, pin.revision())
+    }
+
+    fn save_state(
+        &self,
+        engine: &Engine,
+        place: &Place<'_>,
+        state: &State,
+        revision: u64,
+    ) -> Result<()> {
+        let save = || {
+            engine.sync()?;
+            match state.changes() == 0 {
+                true => file::write(place, revision, &state.base)?,
+                false => file::write(place, revision, &state.folded(revision))?,
+            }
+            engine.hold_tree(trees::EDGE_OUT, Some(revision))
+        };
+        Ok(save().inspect_err(|_| self.is_unsaved.store(true, Ordering::Relaxed))?)
     }
 
     /// Gives the view up; it may be built anew. For a state that was replaced.
@@ -312,6 +416,7 @@ impl GraphView {
         pending.generation += 1;
         pending.changes = Vec::new();
         self.is_collecting.store(false, Ordering::Release);
+        self.is_save_due.store(false, Ordering::Relaxed);
         self.state.store(None);
     }
 
@@ -363,6 +468,7 @@ impl GraphView {
             return;
         }
         if state.is_some() {
+            self.is_unsaved.store(true, Ordering::Relaxed);
             self.state.store(state);
         }
         self.applied
@@ -404,6 +510,7 @@ impl GraphView {
             return;
         }
         work.folds += 1;
+        self.is_save_due.store(true, Ordering::Relaxed);
         self.state.store(Some(Arc::new(next)));
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
+use super::GraphView;
 use super::ids::Ids;
 use super::rows::RowsBuilder;
 use super::state::{Base, EdgeChange, State};
@@ -189,4 +190,31 @@ fn memory_is_within_the_figure() {
         "{} of {most}",
         base.memory_bytes()
     );
+}
+
+/// Changes that arrive between the beginning of a view and its load wait for it, also if a query looked for an answer
+/// meanwhile.
+#[test]
+fn changes_wait_for_the_view_that_was_begun() {
+    let (a, b, c) = (BlockId(1), BlockId(2), BlockId(3));
+    let kind = KindId(1);
+    let base = base(&[a, b].into(), &BTreeSet::from([(a, kind, b)]), 7);
+    let view = GraphView::new(1 << 20);
+    let begun = view.begin(7);
+    let change = EdgeChange {
+        source: a,
+        target: c,
+        revision: 8,
+        kind,
+        is_put: true,
+    };
+    view.publish(8, &mut vec![change]);
+    assert!(view.at(8).is_none(), "nothing answers yet");
+    assert!(view.take(State::new(base), &begun));
+    for (revision, wanted) in [(7, vec![b]), (8, vec![b, c])] {
+        let state = view.at(revision).expect("it answers");
+        let found = visited(&state, a, Direction::Out, revision, &KindFilter::All);
+        let found: Vec<_> = found.into_iter().map(|(far, _, _)| far).collect();
+        assert_eq!(found, wanted, "at {revision}");
+    }
 }

@@ -1,6 +1,7 @@
 //! History pins: which revisions flush and compaction must keep.
 //!
-//! Three things keep history: pinned snapshots, watches that read the past, and the history setting. The
+//! Four things keep history: pinned snapshots, watches that read the past, the history setting, and the revision that
+//! a tree is told to hold, which the manifest remembers. The
 //! *floor* is the oldest revision that can be read without a pin. One small mutex guards all of it. No
 //! read takes it: it is locked when a pin is made or dropped, and when a flush or compaction begins.
 //!
@@ -19,7 +20,7 @@ use super::tombstones::TombstoneHold;
 use crate::compaction::Retention;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::{Index, Revision};
+use crate::{Index, Revision, TreeId};
 
 /// The history setting: how much of the past stays readable.
 ///
@@ -89,6 +90,8 @@ struct Inner {
     /// Pairs of wall clock (ms) and newest revision at that time, for `History::Last`.
     samples: VecDeque<(u64, Revision)>,
     tombstones: Option<TombstoneHold>,
+    /// As the manifest has it, or will have it.
+    held: BTreeMap<TreeId, Revision>,
 }
 
 impl HistoryPins {
@@ -101,6 +104,7 @@ impl HistoryPins {
             watches: Vec::new(),
             samples: VecDeque::new(),
             tombstones: None,
+            held: BTreeMap::new(),
         };
         HistoryPins {
             history,
@@ -196,6 +200,20 @@ impl HistoryPins {
         Ok(WatchPin { next })
     }
 
+    /// Keeps what a tree has at a revision, instead of what it held before.
+    pub(in crate::engine) fn hold_tree(&self, tree: TreeId, revision: Option<Revision>) {
+        let mut inner = self.inner.lock();
+        match revision {
+            Some(revision) => inner.held.insert(tree, revision),
+            None => inner.held.remove(&tree),
+        };
+    }
+
+    /// The revision that a tree holds.
+    pub(in crate::engine) fn held(&self, tree: TreeId) -> Option<Revision> {
+        self.inner.lock().held.get(&tree).copied()
+    }
+
     /// Keeps every tombstone from `from` on, until [`HistoryPins::hold_tombstones_later`] takes effect.
     pub(in crate::engine) fn hold_tombstones(&self, from: Revision) {
         self.inner.lock().tombstones = Some(TombstoneHold::new(from));
@@ -236,6 +254,7 @@ impl HistoryPins {
             floor: inner.floor,
             snapshots: inner.snapshots.keys().copied().collect(),
             tombstones: inner.tombstones.as_mut().map(|hold| hold.from(flushed)),
+            held: inner.held.clone(),
         }
     }
 
@@ -374,7 +393,7 @@ mod tests {
         let expected = Retention {
             floor: 9,
             snapshots: vec![5],
-            tombstones: None,
+            ..Retention::default()
         };
         assert_eq!(pins.retention(&visible, 0, 0), expected);
         drop(pin);
@@ -389,7 +408,7 @@ mod tests {
             Retention {
                 floor: 9,
                 snapshots: vec![],
-                tombstones: None,
+                ..Retention::default()
             }
         );
         let error = pins.pin_at(8, &visible).unwrap_err();

@@ -530,6 +530,9 @@ impl Opening<'_> {
         let is_replicated = self.replicated.is_some();
         let (state, options) = (self.state, self.options);
         let pins = HistoryPins::new(options.history, options.watch_lag_max, state.history_floor);
+        for (tree, revision) in &state.held {
+            pins.hold_tree(*tree, Some(*revision));
+        }
         if is_replicated {
             // Keep all tombstones until the owner says which ones are needed.
             pins.hold_tombstones(0);

@@ -257,6 +257,63 @@ fn without_history_space_comes_back_and_pins_still_read() {
     }
 }
 
+/// A tree that holds a revision: whatever is merged, and however often it is opened anew, what the tree had then and
+/// the versions since lead to what it has now. A tree that holds none keeps nothing for that.
+#[test]
+fn what_a_tree_holds_leads_from_there_to_now() {
+    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
+        let mut rng = fastrand::Rng::with_seed(number as u64 + 77);
+        let mut harness = Harness::new(strategy, History::None);
+        let mut held: Option<(Revision, BTreeMap<Vec<u8>, Vec<u8>>)> = None;
+        let mut rounds = 0;
+        for step in 0..700 {
+            harness.commit(&mut rng);
+            if step % 70 == 35 {
+                harness.engine.compact_tables().unwrap();
+            }
+            if step % 110 == 60 {
+                let vfs = harness.vfs.clone();
+                harness.engine.close().unwrap();
+                harness.engine = open(&vfs, &harness.options);
+            }
+            let held_revision = held.as_ref().map(|(revision, _)| *revision);
+            assert_eq!(harness.engine.held_revision(TreeId(0)), held_revision);
+            if step % 50 == 49 {
+                let newest = harness.engine.visible();
+                let now = BTreeMap::from_iter(harness.expected_range(0, newest));
+                if let Some((revision, mut then)) = held.take() {
+                    let mut changes = Vec::new();
+                    let all = Bound::Unbounded;
+                    let span = (revision + 1, newest);
+                    let visit = &mut |key: &[u8], at, kind, value: &[u8]| {
+                        let value = (kind == EntryKind::Put).then(|| value.to_vec());
+                        changes.push((at, key.to_vec(), value));
+                        true
+                    };
+                    let engine = &harness.engine;
+                    engine
+                        .for_each_version(TreeId(0), all, all, span, visit)
+                        .unwrap();
+                    changes.sort();
+                    for (_, key, value) in changes {
+                        match value {
+                            Some(value) => then.insert(key, value),
+                            None => then.remove(&key),
+                        };
+                    }
+                    assert_eq!(then, now, "{strategy:?} from {revision} to {newest}");
+                    rounds += 1;
+                }
+                let pin = harness.engine.pin_newest();
+                let hold = (step % 100 == 49).then_some(pin.revision());
+                harness.engine.hold_tree(TreeId(0), hold).unwrap();
+                held = hold.map(|revision| (revision, now));
+            }
+        }
+        assert!(rounds > 3, "{rounds}");
+    }
+}
+
 /// Keys that are alike in their first eight bytes, that end within them, and that have zeros there:
 /// a scan that compares by these must still compare the keys.
 #[test]

@@ -1,0 +1,64 @@
+//! What changed since a saved base: the versions of edges that are newer than it.
+//!
+//! The tree of edges holds the revision of the base, so every edge that the base has and the graph has no longer
+//! still has its tombstone, and every edge that came has its put. Between the two revisions versions may be missing:
+//! the result leads from the base to the edges of the later revision, not through those between.
+
+use std::ops::Bound;
+
+use bowline_storage::EntryKind;
+use bowline_storage::engine::Engine;
+
+use super::super::keys::split_edge_key;
+use super::state::EdgeChange;
+use crate::trees;
+use crate::{Error, Result};
+
+/// With more changes than this a build is as fast.
+const CHANGES_MAX: usize = 1 << 20;
+/// Between two looks at whether it was cancelled.
+const STRIDE: usize = 4096;
+
+/// The changes of edges in (`base`, `to`], in the order of their revisions. `None` when it was cancelled, or when
+/// there are too many.
+pub(super) fn changes(
+    engine: &Engine,
+    base: u64,
+    to: u64,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Option<Vec<EdgeChange>>> {
+    let mut changes: Vec<EdgeChange> = Vec::new();
+    let mut failure: Option<Error> = None;
+    let mut is_whole = true;
+    let (all, span) = (Bound::Unbounded, (base + 1, to));
+    engine.peek_versions(
+        trees::EDGE_OUT,
+        all,
+        all,
+        span,
+        &mut |key, revision, kind, _| {
+            let Some((source, edge_kind, target)) = split_edge_key(key) else {
+                failure = Some(super::invalid("edge", key, "its key is not 36 bytes"));
+                return false;
+            };
+            let is_looked = changes.len() % STRIDE == STRIDE - 1;
+            if changes.len() == CHANGES_MAX || is_looked && is_cancelled() {
+                is_whole = false;
+                return false;
+            }
+            changes.push(EdgeChange {
+                source,
+                target,
+                revision,
+                kind: edge_kind,
+                is_put: kind == EntryKind::Put,
+            });
+            true
+        },
+    )?;
+    if let Some(error) = failure {
+        return Err(error);
+    }
+    changes.sort_unstable_by_key(|change| change.revision);
+    Ok(is_whole.then_some(changes))
+}
