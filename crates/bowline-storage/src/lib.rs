@@ -41,7 +41,7 @@ mod types;
 mod value;
 pub mod version;
 pub mod vfs;
-mod workers;
+pub mod workers;
 
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, Result};

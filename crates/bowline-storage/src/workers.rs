@@ -1,5 +1,5 @@
 //! Work that is shared between the calling thread and a few others, which are joined before it
-//! returns: for an opening, where the caller waits and the other cores have nothing to do.
+//! returns: for an opening or a bulk load, where the caller waits and the other cores have nothing to do.
 //!
 //! Each piece of work must stand alone; what comes of it does not depend on how many threads there
 //! are. Under [`Background::Manual`] there is one, so that a run is repeatable, also where a
@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::log::Background;
+use crate::sync::Mutex;
 
 /// Beyond this the memory of the threads counts for more than their time.
 const THREADS_MAX: usize = 4;
@@ -22,6 +23,36 @@ pub(crate) fn threads_for(background: Background, bytes: u64) -> usize {
     };
     let wanted = usize::try_from(bytes / BYTES_PER_THREAD_MIN).unwrap_or(usize::MAX);
     cores.min(THREADS_MAX).min(wanted).max(1)
+}
+
+/// Does both: `a` on a thread of its own, if `has_threads` and the system has one to give.
+pub fn both<A: Send, B>(
+    has_threads: bool,
+    a: impl FnOnce() -> A + Send,
+    b: impl FnOnce() -> B,
+) -> (A, B) {
+    if !has_threads {
+        return (a(), b());
+    }
+    let waiting = Mutex::new(Some(a));
+    let take = || {
+        let a = waiting.lock().take();
+        a.map(|a| a())
+    };
+    std::thread::scope(|scope| {
+        let named = std::thread::Builder::new().name("bowline-work".to_owned());
+        let other = named.spawn_scoped(scope, take).ok();
+        let b = b();
+        let a = other.and_then(|other| match other.join() {
+            Ok(a) => a,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        // Without a thread this one does it.
+        match a.or_else(take) {
+            Some(a) => (a, b),
+            None => unreachable!("it is taken once"),
+        }
+    })
 }
 
 /// What `work` makes of each item, in the order of the items. Uses this thread and at most
@@ -77,6 +108,14 @@ mod tests {
             assert!(doubled.iter().copied().eq((0..100).map(|item| item * 2)));
         }
         assert!(map(&[], 3, |item: &u64| *item).is_empty());
+    }
+
+    #[test]
+    fn both_are_done_once() {
+        for has_threads in [false, true] {
+            let (a, b) = both(has_threads, || 3, || 4);
+            assert_eq!((a, b), (3, 4));
+        }
     }
 
     #[test]

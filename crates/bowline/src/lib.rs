@@ -53,6 +53,7 @@ mod commit_queue;
 mod db;
 mod draft;
 mod expiry;
+mod graph_ingest;
 mod graph_view;
 mod handle;
 mod ingest;
@@ -88,6 +89,7 @@ pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
+pub use graph_ingest::GraphIngest;
 pub use graph_view::{
     BlockLabels, BlockValues, ClusteringCoefficients, Communities, Distances, Graph, KHop,
     NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed, Triangles,

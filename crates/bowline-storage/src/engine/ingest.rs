@@ -86,6 +86,18 @@ impl Engine {
         }
     }
 
+    /// How much memory one who stages tables may use to sort their entries: as much as a memtable has.
+    #[must_use]
+    pub fn staging_bytes(&self) -> usize {
+        self.core.options.memtable_bytes
+    }
+
+    /// Whether who stages tables may use more threads than its own.
+    #[must_use]
+    pub fn has_threads(&self) -> bool {
+        self.core.options.has_threads()
+    }
+
     /// Waits for the commit group in progress, flushes everything that is committed, and stops other
     /// writers until the ingestion is published or dropped. Reads go on.
     ///
@@ -195,10 +207,21 @@ impl StagedTables {
 
     /// The finished entries, in order.
     pub fn read(&self) -> Result<VersionMerge> {
-        let open =
-            |(meta, _): &(TableMeta, PathBuf)| self.core.files.open_table(meta).map(Arc::new);
-        let tables: Result<Vec<_>> = self.tables.iter().map(open).collect();
-        VersionMerge::new(vec![VersionSource::run(tables?, KeyRange::default())])
+        StagedTables::merge([self])
+    }
+
+    /// The finished entries of several, newest first, in order: of a key that is in several, the newest.
+    pub fn merge<'a>(
+        newest_first: impl IntoIterator<Item = &'a StagedTables>,
+    ) -> Result<VersionMerge> {
+        let source = |it: &StagedTables| {
+            let open =
+                |(meta, _): &(TableMeta, PathBuf)| it.core.files.open_table(meta).map(Arc::new);
+            let tables: Result<Vec<_>> = it.tables.iter().map(open).collect();
+            Ok(VersionSource::run(tables?, KeyRange::default()))
+        };
+        let sources: Result<Vec<_>> = newest_first.into_iter().map(source).collect();
+        VersionMerge::new(sources?)
     }
 }
 

@@ -11,6 +11,7 @@ mod concurrency;
 mod damage;
 mod disk_full;
 mod graph;
+mod graph_ingest;
 mod graph_view;
 mod graph_view_saved;
 mod history;

@@ -1,9 +1,10 @@
 //! The databases that the rows read, and what is measured once while they are made.
 //!
-//! 1. The graph is loaded by transactions (G4), and compacted; its files are copied.
+//! 1. The graph is loaded in bulk (G4), and compacted; its files are copied. Parts of it are loaded into databases of
+//!    their own: by names, and by transactions.
 //! 2. Of the first database the view is built while nothing else runs: the time it takes, and its memory (G5).
 //! 3. The copy is asked at once: the trees answer until the view was built in the background. Then one edge in a
-//!    hundred is changed (G3).
+//!    hundred is changed (G3), a checkpoint is made, and the view of the checkpoint catches up (G7).
 
 use std::cell::RefCell;
 use std::fmt;
@@ -51,6 +52,27 @@ pub struct Meanwhile {
     pub ready: Duration,
 }
 
+/// How long it took to load a part of the graph.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    pub edges: usize,
+    pub time: Duration,
+}
+
+impl Load {
+    pub fn per_second(&self) -> f64 {
+        self.edges as f64 / self.time.as_secs_f64()
+    }
+}
+
+/// All loads.
+#[derive(Debug, Clone, Copy)]
+pub struct Loads {
+    pub bulk: Load,
+    pub names: Load,
+    pub transactions: Load,
+}
+
 /// A graph in a database, the same graph in bare arrays, and what a search from each start must find.
 pub struct Place {
     pub db: Db,
@@ -72,7 +94,9 @@ pub struct Stage {
     pub changed: Place,
     /// The memory of the searches over bare arrays.
     pub search: RefCell<Search>,
-    pub load: Duration,
+    pub load: Loads,
+    /// From the opening of a checkpoint, in which edges have changed since the view was saved, until it is ready.
+    pub reopened: Duration,
     pub build: Duration,
     pub memory: Memory,
     /// Blocks of the view.
@@ -96,6 +120,14 @@ impl Stage {
             db.close()?;
             load
         };
+        let load = Loads {
+            bulk: Load {
+                edges: edges.edges.len(),
+                time: load,
+            },
+            names: load_by_names(&directory.join("names"), &edges)?,
+            transactions: load_by_transactions(&directory.join("transactions"), &edges)?,
+        };
         let copied = directory.join("changed");
         machine::copy(&path, &copied)?;
 
@@ -118,11 +150,23 @@ impl Stage {
         let db = open(&copied)?;
         let hot_id = edges.ids[hot[0] as usize];
         let meanwhile = ask_until_built(&db, hot_id, edges.ids[starts[0] as usize])?;
+        wait_for_file(&copied.join("graph-view"))?;
         let changes = edges.changes();
         let put: Vec<_> = changes.put.iter().map(|&edge| (edge, true)).collect();
         let deleted: Vec<_> = changes.deleted.iter().map(|&edge| (edge, false)).collect();
         write_edges(&db, &edges.ids, &[deleted, put].concat())?;
         let arrays = Arrays::of(vertices, &edges.changed(&changes));
+        tell("opening a checkpoint of it");
+        let checkpoint = directory.join("checkpoint");
+        db.checkpoint(&checkpoint)?;
+        let reopened = {
+            let copy = open(&checkpoint)?;
+            let ready = ask_until_ready(&copy, hot_id, Instant::now())?;
+            let view = copy.stats().graph_view;
+            let caught_up = view.builds == 0 && view.changes == changes.count() as u64;
+            check(caught_up, "the saved view was not used")?;
+            ready
+        };
         let changed = Place::new(db, arrays, &starts, &mut search);
 
         let stage = Stage {
@@ -135,6 +179,7 @@ impl Stage {
             plain,
             changed,
             load,
+            reopened,
             build,
             memory,
             blocks: view.blocks,
@@ -216,17 +261,76 @@ fn open(path: &Path) -> Fallible<Db> {
     Ok(builder.durability(durability).open(path)?)
 }
 
-/// Writes all blocks, and then, timed, all edges in random order.
+/// Loads all blocks, and all edges in random order.
 fn load(db: &Db, edges: &Edges) -> Fallible<Duration> {
+    let shuffled = edges.shuffled();
+    let (elapsed, ()) = time(|| {
+        let mut ingest = db.ingest_graph()?;
+        for &id in &edges.ids {
+            ingest.block(&bowline::Block::new(id, "vertex"))?;
+        }
+        for &(source, target) in &shuffled {
+            let (source, target) = (edges.ids[source as usize], edges.ids[target as usize]);
+            ingest.edge(&bowline::Edge::new(source, KIND, target))?;
+        }
+        ingest.commit()?;
+        Ok(())
+    })?;
+    Ok(elapsed)
+}
+
+/// Loads edges whose ends are names, as a file has them; their ids are computed for each.
+fn load_by_names(path: &Path, edges: &Edges) -> Fallible<Load> {
+    const EDGES_MAX: usize = 4_000_000;
+    let mut part = edges.shuffled();
+    part.truncate(EDGES_MAX);
+    let names: Vec<_> = (0..edges.ids.len())
+        .map(|number| format!("vertex/{number:08}"))
+        .collect();
+    let db = open(path)?;
+    let (time, ()) = time(|| {
+        let mut ingest = db.ingest_graph()?;
+        for name in &names {
+            let id = BlockId::from_name(name);
+            ingest.block(&bowline::Block::new(id, "vertex"))?;
+        }
+        for &(source, target) in &part {
+            let id = |vertex: u32| BlockId::from_name(&names[vertex as usize]);
+            ingest.edge(&bowline::Edge::new(id(source), KIND, id(target)))?;
+        }
+        ingest.commit()?;
+        Ok(())
+    })?;
+    let edges = part.len();
+    Ok(Load { edges, time })
+}
+
+/// Writes all blocks, and then, timed, edges in random order.
+fn load_by_transactions(path: &Path, edges: &Edges) -> Fallible<Load> {
+    const EDGES_MAX: usize = 500_000;
+    let db = open(path)?;
     for ids in edges.ids.chunks(BATCH_EDGES) {
         db.transact(|tx| {
             ids.iter()
                 .try_for_each(|&id| tx.put_block(&bowline::Block::new(id, "vertex")))
         })?;
     }
-    let shuffled: Vec<_> = edges.shuffled().iter().map(|&edge| (edge, true)).collect();
-    let (elapsed, ()) = time(|| write_edges(db, &edges.ids, &shuffled))?;
-    Ok(elapsed)
+    let mut part: Vec<_> = edges.shuffled().iter().map(|&edge| (edge, true)).collect();
+    part.truncate(EDGES_MAX);
+    let (time, ()) = time(|| write_edges(&db, &edges.ids, &part))?;
+    let edges = part.len();
+    Ok(Load { edges, time })
+}
+
+/// Waits until a file is there.
+fn wait_for_file(path: &Path) -> Fallible<()> {
+    const PATIENCE: Duration = Duration::from_secs(60);
+    let begun = Instant::now();
+    while !path.exists() {
+        check(begun.elapsed() < PATIENCE, "the view was not saved")?;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// Puts or deletes edges, and returns when they are flushed.
@@ -264,20 +368,29 @@ fn build(db: &Db) -> Fallible<(Duration, Memory)> {
 /// Asks a database without a view until the background thread has built it: it begins to when the trees have been
 /// asked for some thousand blocks.
 fn ask_until_built(db: &Db, hot: BlockId, start: BlockId) -> Fallible<Meanwhile> {
-    const PATIENCE: Duration = Duration::from_secs(600);
     let opened = Instant::now();
     let (hop_time, _) = time(|| hop(&db.snapshot().graph(), hot))?;
     let (search, _) = time(|| walk(&db.snapshot().graph(), start))?;
     // A small graph is asked for more.
-    while !db.stats().graph_view.is_ready {
-        check(opened.elapsed() < PATIENCE, "the view was not built")?;
-        hop(&db.snapshot().graph(), hot)?;
-    }
+    let ready = ask_until_ready(db, hot, opened)?;
     Ok(Meanwhile {
         hop: hop_time,
         search,
-        ready: opened.elapsed(),
+        ready,
     })
+}
+
+/// Asks for a block until the view is ready: how long that is after `opened`.
+fn ask_until_ready(db: &Db, hot: BlockId, opened: Instant) -> Fallible<Duration> {
+    const PATIENCE: Duration = Duration::from_secs(600);
+    while !db.stats().graph_view.is_ready {
+        check(
+            opened.elapsed() < PATIENCE,
+            "the view was not ready in time",
+        )?;
+        hop(&db.snapshot().graph(), hot)?;
+    }
+    Ok(opened.elapsed())
 }
 
 /// The vertices whose degrees are nearest to one, `count` at most, in an order that the graph gives.

@@ -8,8 +8,9 @@
 //!
 //! # Invariants
 //!
-//! - A file is read as a whole, or refused: every byte is under a checksum, and the checksum of a section
-//!   continues that of the part before it, so that sections of two files do not fit together.
+//! - A file is read as a whole, or refused: every byte is under a checksum, and the checksum of a section continues
+//!   that of the head and its number, so that sections of two files do not fit together, nor two of one file in the
+//!   other order. Sections can be read side by side.
 //! - Nothing is allocated for a length that the file does not have.
 //! - What was read is a valid base also if its checksums were forged: starts and rows ascend, and every ordinal
 //!   is that of a block.
@@ -17,7 +18,7 @@
 use std::path::{Path, PathBuf};
 
 use bowline_storage::vfs::{self, OpenMode, Vfs, VfsFile};
-use bowline_storage::{Error, Result};
+use bowline_storage::{Error, Result, workers};
 use bowline_types::BlockId;
 
 use super::ids::Ids;
@@ -77,11 +78,16 @@ impl Head {
     /// The length of the file; `None` when no file is so long.
     fn file_len(&self) -> Option<u64> {
         let ids = self.blocks.checked_mul(16)?.checked_add(4)?;
+        let rows = self.rows_len()?.checked_mul(2)?;
+        (HEAD_LEN as u64).checked_add(ids)?.checked_add(rows)
+    }
+
+    /// The length of the sections of one direction.
+    fn rows_len(&self) -> Option<u64> {
         let starts = self.blocks.checked_add(1)?.checked_mul(4)?.checked_add(4)?;
         let edge = 4 + u64::from(self.kind_bytes);
         let edges = self.edges.checked_mul(edge)?.checked_add(8)?;
-        let rows = starts.checked_add(edges)?.checked_mul(2)?;
-        (HEAD_LEN as u64).checked_add(ids)?.checked_add(rows)
+        starts.checked_add(edges)
     }
 
     /// What the base takes in memory.
@@ -124,7 +130,8 @@ pub(super) fn write(place: &Place<'_>, revision: u64, base: &Base) -> Result<()>
     let mut writer = Writer {
         file: &*file,
         path: &new,
-        checksum: crc32c::crc32c(&bytes),
+        head_checksum: crc32c::crc32c(&bytes),
+        sections: 0,
         offset: HEAD_LEN as u64,
     };
     vfs::write_all_at(&*file, &new, &bytes, 0)?;
@@ -143,8 +150,15 @@ pub(super) fn write(place: &Place<'_>, revision: u64, base: &Base) -> Result<()>
 struct Writer<'a> {
     file: &'a dyn VfsFile,
     path: &'a Path,
-    checksum: u32,
+    head_checksum: u32,
+    /// How many were written.
+    sections: u8,
     offset: u64,
+}
+
+/// What the checksum of a section begins with.
+fn begin_section(head_checksum: u32, number: u8) -> u32 {
+    crc32c::crc32c_append(head_checksum, &[number])
 }
 
 impl Writer<'_> {
@@ -153,14 +167,16 @@ impl Writer<'_> {
         items: &[T],
         encode: impl Fn(&T) -> [u8; N],
     ) -> Result<()> {
+        let mut checksum = begin_section(self.head_checksum, self.sections);
+        self.sections += 1;
         let mut bytes = Vec::with_capacity(CHUNK.min(items.len() * N));
         for part in items.chunks(CHUNK / N) {
             bytes.clear();
             part.iter().for_each(|item| bytes.extend(encode(item)));
-            self.checksum = crc32c::crc32c_append(self.checksum, &bytes);
+            checksum = crc32c::crc32c_append(checksum, &bytes);
             self.put(&bytes)?;
         }
-        self.put(&self.checksum.to_le_bytes())
+        self.put(&checksum.to_le_bytes())
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -225,37 +241,51 @@ pub(super) fn open(place: &Place<'_>) -> Result<Option<Saved>> {
 }
 
 impl Saved {
-    /// Reads and validates all of it.
-    pub(super) fn read(&self) -> Result<Base> {
-        let (blocks, edges) = (self.head.blocks as usize, self.head.edges as usize);
-        let mut reader = Reader {
+    /// Reads and validates all of it, on two threads if there are some.
+    pub(super) fn read(&self, has_threads: bool) -> Result<Base> {
+        let blocks = self.head.blocks as usize;
+        let from = |number, offset| Reader {
             saved: self,
-            checksum: self.head.checksum,
-            offset: HEAD_LEN as u64,
+            number,
+            offset,
         };
-        let ids: Vec<BlockId> = reader.section(blocks, BlockId::from_bytes)?;
-        if !ids.is_sorted_by(|a, b| a < b) {
-            return Err(reader.invalid("its ids do not ascend"));
-        }
-        let out = reader.rows(blocks, edges)?;
-        let incoming = reader.rows(blocks, edges)?;
+        // Opening has compared the lengths with that of the file.
+        let ids_len = self.head.blocks * 16 + 4;
+        let rows_len = self.head.rows_len().unwrap_or(0);
+        let rows_at = HEAD_LEN as u64 + ids_len;
+        let ids_and_out = || {
+            let mut reader = from(0, HEAD_LEN as u64);
+            let ids: Vec<BlockId> = reader.section(blocks, BlockId::from_bytes)?;
+            if !ids.is_sorted_by(|a, b| a < b) {
+                return Err(reader.invalid("its ids do not ascend"));
+            }
+            let ids = Ids::new(ids);
+            Ok((ids, from(1, rows_at).rows()?))
+        };
+        let incoming = || from(4, rows_at + rows_len).rows();
+        let (incoming, ids_and_out) = workers::both(has_threads, incoming, ids_and_out);
+        let (ids, out) = ids_and_out?;
         Ok(Base {
             revision: self.head.revision,
-            ids: Ids::new(ids),
+            ids,
             out,
-            incoming,
+            incoming: incoming?,
         })
     }
 }
 
+/// Reads sections from one on.
 struct Reader<'a> {
     saved: &'a Saved,
-    checksum: u32,
+    /// Of the next section.
+    number: u8,
     offset: u64,
 }
 
 impl Reader<'_> {
-    fn rows(&mut self, blocks: usize, edges: usize) -> Result<Rows> {
+    fn rows(&mut self) -> Result<Rows> {
+        let Head { blocks, edges, .. } = self.saved.head;
+        let (blocks, edges) = (blocks as usize, edges as usize);
         let starts = self.section(blocks + 1, u32::from_le_bytes)?;
         let far = self.section(edges, u32::from_le_bytes)?;
         let kinds = match self.saved.head.kind_bytes {
@@ -274,21 +304,23 @@ impl Reader<'_> {
         count: usize,
         decode: impl Fn([u8; N]) -> T,
     ) -> Result<Vec<T>> {
-        let Saved { file, path, .. } = self.saved;
+        let Saved { file, path, head } = self.saved;
+        let mut checksum = begin_section(head.checksum, self.number);
+        self.number += 1;
         let mut items = Vec::with_capacity(count);
         let mut bytes = vec![0; CHUNK.min(count * N)];
         while items.len() < count {
             let part = (CHUNK / N).min(count - items.len());
             let bytes = &mut bytes[..part * N];
             vfs::read_exact_at(&**file, path, bytes, self.offset)?;
-            self.checksum = crc32c::crc32c_append(self.checksum, bytes);
+            checksum = crc32c::crc32c_append(checksum, bytes);
             self.offset += bytes.len() as u64;
             let parts = bytes.as_chunks::<N>().0;
             items.extend(parts.iter().map(|item| decode(*item)));
         }
         let mut stated = [0; 4];
         vfs::read_exact_at(&**file, path, &mut stated, self.offset)?;
-        if u32::from_le_bytes(stated) != self.checksum {
+        if u32::from_le_bytes(stated) != checksum {
             return Err(self.invalid("the checksum of a section does not match"));
         }
         self.offset += 4;
@@ -349,7 +381,7 @@ pub fn check(place: &Place<'_>) -> Result<Option<String>> {
     let Some(saved) = open(place)? else {
         return Ok(None);
     };
-    saved.read()?;
+    saved.read(false)?;
     let Head {
         revision,
         blocks,
@@ -386,7 +418,8 @@ mod tests {
     }
 
     fn read(place: &Place<'_>) -> Result<Base> {
-        open(place)?.expect("there is a file").read()
+        let is_threaded = fastrand::bool();
+        open(place)?.expect("there is a file").read(is_threaded)
     }
 
     #[test]

@@ -321,11 +321,12 @@ impl GraphView {
                 }
             }
         };
-        let mut base = saved.read()?;
+        let has_threads = engine.has_threads();
+        let mut base = saved.read(has_threads)?;
         // Nothing is answered between the two revisions.
         base.revision = begun.revision;
         let mut state = State::new(base);
-        changes.iter().for_each(|change| state.apply(change));
+        state.apply_all(&changes, has_threads);
         if state.memory_bytes() > self.budget_bytes {
             return Ok(false);
         }

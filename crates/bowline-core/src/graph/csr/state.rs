@@ -16,6 +16,7 @@ use super::super::source::KindFilter;
 use super::delta::{Cut, Delta, DeltaRow, Spot};
 use super::ids::Ids;
 use super::rows::{Rows, RowsBuilder, named};
+use bowline_storage::workers;
 use bowline_types::{BlockId, Direction};
 
 /// A fold is not worth it for fewer changes.
@@ -323,11 +324,7 @@ impl State {
 
     /// Applies a change; changes come in the order of revisions.
     pub(super) fn apply(&mut self, change: &EdgeChange) {
-        let ends = match change.is_put {
-            true => (self.known(change.source), self.known(change.target)),
-            false => (self.ordinal(change.source), self.ordinal(change.target)),
-        };
-        let (Some(source), Some(target)) = ends else {
+        let Some(change) = self.numbered(change) else {
             return;
         };
         let State {
@@ -337,19 +334,55 @@ impl State {
             incoming,
             ..
         } = self;
-        let spot = |rows, near, far| spot(base, extra, rows, near, change.kind, far);
-        let before = |left, right| id_of(base, extra, left) < id_of(base, extra, right);
-        let there = spot(&base.out, source, target);
-        let back = spot(&base.incoming, target, source);
-        let revision = change.revision;
-        let changed = match change.is_put {
-            true => {
-                out.put(source, there, revision, before)
-                    && incoming.put(target, back, revision, before)
-            }
-            false => out.delete(source, there, revision) && incoming.delete(target, back, revision),
+        if apply_to(out, &base.out, base, extra, &change)
+            && apply_to(incoming, &base.incoming, base, extra, &change.reversed())
+        {
+            self.changes += 1;
+        }
+    }
+
+    /// Applies many changes, in the order of revisions: each direction row by row, side by side with `has_threads`.
+    pub(super) fn apply_all(&mut self, changes: &[EdgeChange], has_threads: bool) {
+        let numbered = changes.iter().filter_map(|change| self.numbered(change));
+        let mut there: Vec<Numbered> = numbered.collect();
+        let mut back: Vec<_> = there.iter().map(Numbered::reversed).collect();
+        let State {
+            base,
+            extra,
+            out,
+            incoming,
+            ..
+        } = self;
+        let (base, extra) = (&**base, &*extra);
+        let apply = |delta: &mut Delta, rows, changes: &mut Vec<Numbered>| {
+            // Stable: those of one edge stay in their order.
+            changes.sort_by_key(|change| change.near);
+            let applied = changes
+                .iter()
+                .filter(|change| apply_to(delta, rows, base, extra, change));
+            applied.count() as u64
         };
-        self.changes += u64::from(changed);
+        let (_, changed) = workers::both(
+            has_threads,
+            || apply(incoming, &base.incoming, &mut back),
+            || apply(out, &base.out, &mut there),
+        );
+        self.changes += changed;
+    }
+
+    /// The change with the ordinals of its ends; `None` if it changes nothing.
+    fn numbered(&mut self, change: &EdgeChange) -> Option<Numbered> {
+        let (near, far) = match change.is_put {
+            true => (self.known(change.source)?, self.known(change.target)?),
+            false => (self.ordinal(change.source)?, self.ordinal(change.target)?),
+        };
+        Some(Numbered {
+            near,
+            far,
+            kind: change.kind,
+            revision: change.revision,
+            is_put: change.is_put,
+        })
     }
 
     /// The ordinal of a block, which gets one if it has none; `None` when all are given.
@@ -395,6 +428,36 @@ impl State {
         }
         let ids = kept.into_iter().map(|(id, _)| id).collect();
         Base::new(revision, Ids::new(ids), rows.finish())
+    }
+}
+
+/// A change of an edge, as one of its two rows sees it.
+#[derive(Clone, Copy, Debug)]
+struct Numbered {
+    near: u32,
+    far: u32,
+    kind: KindId,
+    revision: u64,
+    is_put: bool,
+}
+
+impl Numbered {
+    fn reversed(&self) -> Numbered {
+        Numbered {
+            near: self.far,
+            far: self.near,
+            ..*self
+        }
+    }
+}
+
+/// Applies a change to one direction; `false` if the edge was as it says.
+fn apply_to(delta: &mut Delta, rows: &Rows, base: &Base, extra: &Extra, change: &Numbered) -> bool {
+    let spot = spot(base, extra, rows, change.near, change.kind, change.far);
+    let before = |left, right| id_of(base, extra, left) < id_of(base, extra, right);
+    match change.is_put {
+        true => delta.put(change.near, spot, change.revision, before),
+        false => delta.delete(change.near, spot, change.revision),
     }
 }
 

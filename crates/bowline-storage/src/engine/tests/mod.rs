@@ -18,6 +18,9 @@ use crate::{EntryKind, SystemClock, TreeId};
 
 pub(super) const TREES: u8 = 3;
 
+/// What a tree had at a revision.
+type Held = Option<(Revision, BTreeMap<Vec<u8>, Vec<u8>>)>;
+
 /// What a tree's key held from a revision on; `None` = deleted.
 pub(super) type Versions = BTreeMap<(u8, Vec<u8>, std::cmp::Reverse<Revision>), Option<Vec<u8>>>;
 
@@ -264,7 +267,7 @@ fn what_a_tree_holds_leads_from_there_to_now() {
     for (number, strategy) in STRATEGIES.into_iter().enumerate() {
         let mut rng = fastrand::Rng::with_seed(number as u64 + 77);
         let mut harness = Harness::new(strategy, History::None);
-        let mut held: Option<(Revision, BTreeMap<Vec<u8>, Vec<u8>>)> = None;
+        let mut held: Held = None;
         let mut rounds = 0;
         for step in 0..700 {
             harness.commit(&mut rng);

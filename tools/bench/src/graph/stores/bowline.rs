@@ -23,10 +23,10 @@ impl GraphStore for Bowline<'_> {
 
     fn about(&self) -> String {
         format!(
-            "{}, default settings but for a view of up to 1 GiB, `Batched` every 10 ms; the graph loaded by \
-             transactions in {:.1} s",
+            "{}, default settings but for a view of up to 1 GiB, `Batched` every 10 ms; the graph loaded in \
+             bulk in {:.1} s",
             BOWLINE.version,
-            self.stage.load.as_secs_f64()
+            self.stage.load.bulk.time.as_secs_f64()
         )
     }
 

@@ -1,0 +1,46 @@
+//! [`Ends`]: whether the blocks at the near ends of sorted edges exist.
+
+use bowline_core::error::{Error, Result};
+use bowline_core::graph::{BlockId, block_key};
+use bowline_core::state::Core;
+use bowline_core::trees;
+use bowline_storage::EntryKind;
+use bowline_storage::compaction::VersionMerge;
+use bowline_storage::engine::{Found, StagedTables};
+
+/// Asked in ascending order: blocks that are loaded come along, and the others are looked up.
+#[derive(Debug)]
+pub(super) struct Ends<'a> {
+    core: &'a Core,
+    loaded: VersionMerge,
+    known: Option<BlockId>,
+}
+
+impl<'a> Ends<'a> {
+    pub(super) fn new(core: &'a Core, blocks: &StagedTables) -> Result<Ends<'a>> {
+        Ok(Ends {
+            core,
+            loaded: blocks.read()?,
+            known: None,
+        })
+    }
+
+    /// Returns an error if the block is neither loaded nor there.
+    #[inline]
+    pub(super) fn require(&mut self, id: BlockId) -> Result<()> {
+        if self.known == Some(id) {
+            return Ok(());
+        }
+        let key = block_key(id);
+        while self.loaded.current().is_some_and(|it| it.0 < &key[..]) {
+            self.loaded.advance()?;
+        }
+        let is_loaded = self.loaded.current().is_some_and(|it| it.0 == &key[..]);
+        let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
+        if !is_loaded && !(self.core.engine).peek_newest(trees::BLOCK, &key, is_put)? {
+            return Err(Error::MissingBlock { id });
+        }
+        self.known = Some(id);
+        Ok(())
+    }
+}

@@ -1,0 +1,455 @@
+//! Bulk load of a graph: blocks and edges in any order are sorted and written straight into tables, as one revision.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `records` | the records of one tree, sorted outside of memory where they are many |
+//! | `ends` | whether the blocks of sorted edges exist |
+//!
+//! # Algorithm
+//!
+//! An edge is two records: one by its source, one by its target. The records of each tree are sorted apart
+//! ([`Records`]). [`GraphIngest::commit`] writes the blocks in order; then, on two threads, the edges by source and
+//! those by target. Each of these passes sees the blocks at one end of all edges in ascending order, and walks over the
+//! loaded blocks beside them: that is how both ends are checked without a random read for each edge.
+//!
+//! As for keys ([`crate::ingest`]), the tables are written at the revision after the newest one, and once more, while
+//! other writers wait, if another commit came first.
+//!
+//! # Invariants
+//!
+//! - The result is that of one transaction which puts all blocks and then all edges, in the order in which they were
+//!   given: of a block or an edge that is given twice, the last one counts.
+//! - All of it commits at one revision, or nothing does. An edge whose block is missing ends the load.
+//! - Whether a block exists is decided at that revision.
+//! - Memory is bounded by four memtables. While a graph view follows the commits, up to a million
+//!   changes are kept for it; with more of them the view is built anew.
+
+mod ends;
+mod records;
+
+use bowline_core::error::{Error, Result};
+use bowline_core::graph::csr::EdgeChange;
+use bowline_core::graph::{KindId, split_edge_key};
+use bowline_core::lease::LeaseId;
+use bowline_core::state::{Core, check_value};
+use bowline_core::trees;
+use bowline_core::write::target::Target;
+use bowline_core::write::validate::Guard;
+use bowline_core::write::{self};
+use bowline_storage::engine::StagedTables;
+use bowline_storage::{EntryKind, TreeId, workers};
+use bowline_types::{Block, Edge, Revision};
+
+use crate::commit_queue::Committed;
+use crate::db::Db;
+use crate::handle::Handle;
+use ends::Ends;
+use records::Records;
+
+/// Changes that are handed to the graph view.
+const CHANGES_MAX: usize = 1 << 20;
+
+/// A bulk load of blocks and edges; see [`Db::ingest_graph`]. Nothing is visible before [`GraphIngest::commit`].
+/// Dropping it discards everything.
+///
+/// ```
+/// # use bowline::{Block, BlockId, Direction, Edge};
+/// # let db = bowline::Db::in_memory()?;
+/// let mut ingest = db.ingest_graph()?;
+/// for number in 0..1_000 {
+///     ingest.block(&Block::new(BlockId(number), "host"))?;
+///     ingest.edge(&Edge::new(BlockId(number), "link", BlockId((number + 1) % 1_000)))?;
+/// }
+/// assert_eq!((ingest.blocks(), ingest.edges()), (1_000, 1_000));
+/// ingest.commit()?;
+/// let next = db.snapshot().graph().neighbors(BlockId(7), Direction::Out, ["link"])?;
+/// assert_eq!(next[0].id, BlockId(8));
+/// # Ok::<(), bowline::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "nothing is loaded before `commit`"]
+pub struct GraphIngest {
+    handle: Handle,
+    records: Sorted,
+    /// The kind that was named last.
+    kind: Option<(String, KindId)>,
+    blocks: u64,
+    edges: u64,
+    /// The error that ended the load.
+    failure: Option<Error>,
+}
+
+impl Db {
+    /// Begins a bulk load of a graph: blocks and edges in any order are sorted, written straight into tables, without
+    /// log and memtable, and become visible at one revision. Other reads and writes go on until
+    /// [`GraphIngest::commit`].
+    ///
+    /// It is for graphs of a hundred thousand edges and more. It needs the memory of four memtables
+    /// ([`DbBuilder::memtable_bytes`](crate::DbBuilder::memtable_bytes)), and until it is committed twice the size of the
+    /// graph on the disk.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
+    /// let mut ingest = db.ingest_graph()?;
+    /// // The ends of an edge may come after it, and may be in the database already.
+    /// ingest.edge(&Edge::new(app, "depends_on", lib))?;
+    /// ingest.block(&Block::new(app, "package"))?;
+    /// ingest.block(&Block::new(lib, "package"))?;
+    /// let committed = ingest.commit()?;
+    /// assert_eq!(db.revision(), committed.revision);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`.
+    pub fn ingest_graph(&self) -> Result<GraphIngest> {
+        let handle = self.handle();
+        handle.check_open()?;
+        Ok(GraphIngest {
+            handle: handle.clone(),
+            records: Sorted {
+                blocks: Records::of(trees::BLOCK),
+                out: Records::of(trees::EDGE_OUT),
+                incoming: Records::of(trees::EDGE_IN),
+            },
+            kind: None,
+            blocks: 0,
+            edges: 0,
+            failure: None,
+        })
+    }
+}
+
+impl GraphIngest {
+    /// Adds a block, which replaces one with the same id.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut ingest = db.ingest_graph()?;
+    /// ingest.block(&Block::new(BlockId(1), "host").attribute("zone", "eu"))?;
+    /// ingest.commit()?;
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidKind`, `ValueTooLarge`; `Closed`; `Storage` when the disk fails or is full. After an error the load can
+    /// only be dropped.
+    pub fn block(&mut self, block: &Block) -> Result<()> {
+        self.add(|target| write::graph::put_block(target, block))?;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    /// Adds an edge, which replaces one with the same source, kind and target. Whether its blocks exist is checked by
+    /// [`GraphIngest::commit`].
+    ///
+    /// ```
+    /// # use bowline::{BlockId, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut ingest = db.ingest_graph()?;
+    /// ingest.edge(&Edge::new(BlockId(1), "link", BlockId(2)))?;
+    /// assert!(matches!(ingest.commit(), Err(bowline::Error::MissingBlock { .. })));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`GraphIngest::block`].
+    pub fn edge(&mut self, edge: &Edge) -> Result<()> {
+        self.add(|target| write::graph::put_edge(target, edge))?;
+        self.edges += 1;
+        Ok(())
+    }
+
+    fn add(&mut self, put: impl FnOnce(&mut Loading<'_>) -> Result<()>) -> Result<()> {
+        if let Some(error) = &self.failure {
+            return Err(error.clone());
+        }
+        let mut loading = Loading {
+            handle: &self.handle,
+            records: &mut self.records,
+            kind: &mut self.kind,
+        };
+        let result = put(&mut loading).and_then(|()| self.records.spill_if_full(&self.handle));
+        if let Err(error) = &result {
+            self.failure = Some(error.clone());
+        }
+        result
+    }
+
+    /// How many blocks were added.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// assert_eq!(db.ingest_graph()?.blocks(), 0);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// How many edges were added.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// assert_eq!(db.ingest_graph()?.edges(), 0);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn edges(&self) -> u64 {
+        self.edges
+    }
+
+    /// Commits everything at one revision. Returns when it is durable, under every durability setting. Without blocks
+    /// and edges nothing changes.
+    ///
+    /// Other writers wait while the memtables are flushed. If another commit came after the tables were begun, they also
+    /// wait while the tables are written again.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut ingest = db.ingest_graph()?;
+    /// ingest.block(&Block::new(BlockId(1), "host"))?;
+    /// assert!(ingest.commit()?.changed);
+    /// assert!(db.block(BlockId(1))?.is_some());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of an earlier call that failed; `MissingBlock` with a block that an edge leads from or to and that does
+    /// not exist; `Closed`; `Storage` when the disk fails or is full. Nothing is committed then.
+    pub fn commit(mut self) -> Result<Committed> {
+        if let Some(error) = self.failure {
+            return Err(error);
+        }
+        self.handle.check_open()?;
+        let core: &Core = &self.handle;
+        let records = &mut self.records;
+        if records.blocks.is_empty() && records.out.is_empty() {
+            return Ok(Committed {
+                revision: Revision::new(core.engine.visible()),
+                deleted: 0,
+                changed: false,
+            });
+        }
+        records.finish(core)?;
+        let revision = {
+            let pin = core.engine.pin_newest();
+            pin.revision() + 1
+        };
+        // A block that is missing now may be there at the commit, and one that is there may be gone.
+        let written = match records.write(core, revision) {
+            Err(Error::MissingBlock { .. }) if core.engine.visible() >= revision => None,
+            written => Some(written?),
+        };
+        let committed = self.handle.queue.lead_alone(|| {
+            let ingestion = core.engine.begin_ingest()?;
+            let next = ingestion.next_revision();
+            let written = match written.filter(|_| revision == next) {
+                Some(written) => written,
+                None => records.write(core, next)?,
+            };
+            let revision = ingestion.publish(written.tables)?;
+            core.hub.wake();
+            let view = &core.graph_view;
+            match written.changes {
+                Some(mut changes) => core.publish_edges(&mut changes),
+                None if view.is_collecting() => view.forget(),
+                None => {}
+            }
+            Ok(Committed {
+                revision: Revision::new(revision),
+                deleted: 0,
+                changed: true,
+            })
+        });
+        if committed.is_ok()
+            && let Err(error) = core.engine.run_background_if_manual()
+        {
+            // The load is committed; the next commit group reports the failure.
+            tracing::error!(%error, "flush or compaction failed");
+        }
+        match committed {
+            Err(Error::Storage(bowline_storage::Error::Closed)) => Err(Error::Closed),
+            committed => committed,
+        }
+    }
+}
+
+/// The records of all trees.
+#[derive(Debug)]
+struct Sorted {
+    blocks: Records,
+    out: Records,
+    incoming: Records,
+}
+
+/// The tables at a revision, and what the graph view is told of them: nothing if it cannot follow.
+struct Written {
+    tables: Vec<StagedTables>,
+    changes: Option<Vec<EdgeChange>>,
+}
+
+impl Sorted {
+    fn of(&mut self, tree: TreeId) -> &mut Records {
+        match tree {
+            trees::EDGE_OUT => &mut self.out,
+            trees::EDGE_IN => &mut self.incoming,
+            _ => &mut self.blocks,
+        }
+    }
+
+    fn spill_if_full(&mut self, core: &Core) -> Result<()> {
+        if self.blocks.is_full(core) {
+            self.blocks.spill(core)?;
+        }
+        if !self.out.is_full(core) && !self.incoming.is_full(core) {
+            return Ok(());
+        }
+        let Sorted { out, incoming, .. } = self;
+        let (out, incoming) = workers::both(
+            core.engine.has_threads(),
+            || out.spill(core),
+            || incoming.spill(core),
+        );
+        out.and(incoming)
+    }
+
+    fn finish(&mut self, core: &Core) -> Result<()> {
+        let Sorted {
+            blocks,
+            out,
+            incoming,
+        } = self;
+        blocks.finish(core)?;
+        let (out, incoming) = workers::both(
+            core.engine.has_threads(),
+            || out.finish(core),
+            || incoming.finish(core),
+        );
+        out.and(incoming)
+    }
+
+    /// Writes the tables at a revision, and checks that both blocks of each edge exist.
+    fn write(&self, core: &Core, revision: u64) -> Result<Written> {
+        let mut blocks = core.engine.stage_tables(trees::BLOCK, revision);
+        self.blocks
+            .visit(|key, value| Ok(blocks.add(key, EntryKind::Put, value, &[])?))?;
+        blocks.finish()?;
+        let mut changes = core.graph_view.is_collecting().then(Vec::new);
+        let (out, incoming) = workers::both(
+            core.engine.has_threads(),
+            || {
+                let note = |key: &[u8]| note(&mut changes, key, revision);
+                write_edges(core, &self.out, &blocks, revision, note)
+            },
+            || write_edges(core, &self.incoming, &blocks, revision, |_| {}),
+        );
+        Ok(Written {
+            tables: vec![blocks, out?, incoming?],
+            changes,
+        })
+    }
+}
+
+fn write_edges(
+    core: &Core,
+    records: &Records,
+    blocks: &StagedTables,
+    revision: u64,
+    mut note: impl FnMut(&[u8]),
+) -> Result<StagedTables> {
+    let mut tables = core.engine.stage_tables(records.tree(), revision);
+    let mut ends = Ends::new(core, blocks)?;
+    records.visit(|key, value| {
+        let (near, _, _) = write::graph::split(trees::EDGE_OUT, key)?;
+        ends.require(near)?;
+        note(key);
+        Ok(tables.add(key, EntryKind::Put, value, &[])?)
+    })?;
+    tables.finish()?;
+    Ok(tables)
+}
+
+/// Keeps the change of an edge for the graph view, unless there are too many.
+fn note(changes: &mut Option<Vec<EdgeChange>>, key: &[u8], revision: u64) {
+    let Some(kept) = changes else {
+        return;
+    };
+    if kept.len() == CHANGES_MAX {
+        *changes = None;
+        return;
+    }
+    if let Some((source, kind, target)) = split_edge_key(key) {
+        kept.push(EdgeChange {
+            source,
+            target,
+            revision,
+            kind,
+            is_put: true,
+        });
+    }
+}
+
+/// Takes the records of a rule into the load.
+struct Loading<'a> {
+    handle: &'a Handle,
+    records: &'a mut Sorted,
+    kind: &'a mut Option<(String, KindId)>,
+}
+
+impl Target for Loading<'_> {
+    type Error = Error;
+
+    /// Only deletions ask.
+    fn exists(&mut self, _: TreeId, _: &[u8]) -> Result<bool> {
+        Err(not_a_put())
+    }
+
+    fn keys(&mut self, _: TreeId, _: &[u8]) -> Result<Vec<Vec<u8>>> {
+        Err(not_a_put())
+    }
+
+    fn require(&mut self, guard: Guard) -> Result<()> {
+        match guard {
+            // The commit checks the blocks of all edges.
+            Guard::Block { .. } => Ok(()),
+            Guard::Revision { .. } | Guard::Lease { .. } => Err(not_a_put()),
+        }
+    }
+
+    fn kind(&mut self, name: &str) -> Result<KindId> {
+        if let Some((last, id)) = self.kind
+            && last == name
+        {
+            return Ok(*id);
+        }
+        let id = self.handle.kind_id(name)?;
+        *self.kind = Some((name.to_owned(), id));
+        Ok(id)
+    }
+
+    fn put_record(&mut self, tree: TreeId, key: &[u8], value: Vec<u8>) -> Result<()> {
+        check_value(value.len(), &self.handle.limits)?;
+        self.records.of(tree).push(key, &value)
+    }
+
+    fn delete_record(&mut self, _: TreeId, _: &[u8]) -> Result<()> {
+        Err(not_a_put())
+    }
+
+    fn delete_attached(&mut self, _: &[u8], _: LeaseId) -> Result<()> {
+        Err(not_a_put())
+    }
+}
+
+fn not_a_put() -> Error {
+    Error::NotSupported {
+        what: "a write of a bulk load that is not a put",
+        why: "only blocks and edges are loaded; use a transaction",
+    }
+}
