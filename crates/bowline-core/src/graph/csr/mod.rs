@@ -19,7 +19,7 @@
 //!   A reader that is ahead of `applied` drains by itself.
 //! - *Save*, in the background after a build and after a fold, and at a clean close: the state is folded into the file
 //!   `graph-view`, and the tree of edges holds the revision of the file. *Load*: the file, with what changed since
-//!   ([`catch_up`]), takes the place of a build.
+//!   (`catch_up`), takes the place of a build.
 //! - A snapshot at R is answered when base ≤ R ≤ applied. All else is answered by the trees.
 //!
 //! # Invariants
@@ -352,7 +352,7 @@ impl GraphView {
     }
 
     /// Saves the view and gives it up. Nothing is written without a view, or if the file has its edges.
-    pub fn save_and_forget(&self, engine: &Engine, place: &Place<'_>) -> Result<()> {
+    pub(crate) fn save_and_forget(&self, engine: &Engine, place: &Place<'_>) -> Result<()> {
         let work = self.work.lock();
         self.drain();
         let state = self.state.load_full();
