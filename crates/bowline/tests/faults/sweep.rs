@@ -253,11 +253,11 @@ fn choose(sites: &BTreeMap<Site, Vec<usize>>, seed: Seed, more: usize) -> BTreeS
     chosen
 }
 
-/// Fifty cases of all there are.
+/// Twenty cases of all there are.
 fn some_of(sites: &BTreeMap<Site, Vec<usize>>, seed: Seed) -> Vec<Case> {
     let mut all: Vec<Case> = choose(sites, seed, usize::MAX).into_iter().collect();
     seed.rng().shuffle(&mut all);
-    all.truncate(50);
+    all.truncate(20);
     all
 }
 
