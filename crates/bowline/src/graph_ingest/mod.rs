@@ -215,7 +215,7 @@ impl GraphIngest {
     /// let mut ingest = db.ingest_graph()?;
     /// ingest.block(&Block::new(BlockId(1), "host"))?;
     /// assert!(ingest.commit()?.changed);
-    /// assert!(db.block(BlockId(1))?.is_some());
+    /// assert!(db.snapshot().graph().block(BlockId(1))?.is_some());
     /// # Ok::<(), bowline::Error>(())
     /// ```
     ///
