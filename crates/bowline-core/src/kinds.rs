@@ -42,6 +42,12 @@ impl KindNames {
     pub fn name(&self, id: KindId) -> Option<&Arc<str>> {
         self.0.name(id)
     }
+
+    /// Whether every number from 1 to `max` has a name.
+    #[inline]
+    pub fn have_all_to(&self, max: KindId) -> bool {
+        self.0.have_all_to(max)
+    }
 }
 
 pub fn check_name(name: &str) -> Result<()> {
@@ -176,6 +182,16 @@ impl Names {
         let found = self.by_id.binary_search_by_key(&id, |(held, _)| *held);
         found.ok().map(|at| &self.by_id[at].1)
     }
+
+    #[inline]
+    fn have_all_to(&self, max: KindId) -> bool {
+        // So many different numbers, none above `max`, are all of them.
+        let is_last = |(held, _): &(KindId, _)| *held == max;
+        match (max.0 as usize).checked_sub(1) {
+            Some(last) => self.by_id.get(last).is_some_and(is_last),
+            None => true,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -198,6 +214,10 @@ mod tests {
             assert_eq!(names.name(KindId(absent)), None);
         }
         assert_eq!(names.id("b"), None);
+        for max in 0..12 {
+            assert_eq!(names.have_all_to(KindId(max)), max <= 3, "to {max}");
+        }
+        assert!(!names.have_all_to(KindId(u32::MAX)));
         names.insert(KindId(3), "again");
         assert_eq!(names.name(KindId(3)).map(|name| &**name), Some("again"));
     }

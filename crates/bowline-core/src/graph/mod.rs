@@ -44,6 +44,7 @@ mod source;
 pub mod stats;
 pub mod traverse;
 pub mod view;
+pub mod visits;
 pub mod walk;
 mod weighted_view;
 

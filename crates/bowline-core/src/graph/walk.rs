@@ -14,12 +14,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::hash_map::Entry;
+use std::mem::take;
 use std::ops::ControlFlow;
 
-use super::csr::{Part, PlainKinds, State};
+use super::csr::{Part, PlainKinds, PlainRows, State};
 use super::id_map::{IdMap, IdSet};
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, NeighborRef};
+use super::visits::Visited;
 use crate::Result;
 use bowline_types::{BlockId, Direction};
 
@@ -113,9 +115,12 @@ impl<N> RowBuffer<N> {
 /// A graph at one revision.
 pub trait Walk {
     /// Stands for a block.
-    type Node: Copy + Eq;
+    type Node: Visited;
     type Marks: Marks<Self::Node>;
     type Places: Places<Self::Node>;
+    type Lender<'a>: Lend<'a, Self::Node>
+    where
+        Self: 'a;
 
     /// The block.
     fn id(&self, node: Self::Node) -> BlockId;
@@ -129,11 +134,8 @@ pub trait Walk {
         buffer: &'a mut RowBuffer<Self::Node>,
     ) -> Result<Row<'a, Self::Node>>;
 
-    /// The same where they lie together in memory that outlasts the call.
-    #[inline(always)]
-    fn lent_row(&self, _: Self::Node, _: Direction, _: &KindFilter) -> Option<Row<'_, Self::Node>> {
-        None
-    }
+    /// Lends the same neighbors where they lie together in memory.
+    fn lender<'a>(&'a self, direction: Direction, kinds: &KindFilter) -> Self::Lender<'a>;
 
     /// Visits the same neighbors in one or several parts, until `visit` breaks. What [`Walk::row`] would copy comes as
     /// it lies.
@@ -148,10 +150,6 @@ pub trait Walk {
         Ok(visit(self.row(node, direction, kinds, buffer)?))
     }
 
-    /// Tells which rows are read soon: that of `next`, and after it that of `later`.
-    #[inline]
-    fn prefetch(&self, _later: Option<Self::Node>, _next: Option<Self::Node>, _: Direction) {}
-
     /// The size of the stored record of a block; `None` when there is no such block.
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>>;
 
@@ -163,6 +161,21 @@ pub trait Walk {
 
     /// No places.
     fn places(&self) -> Self::Places;
+}
+
+/// Lends rows of one direction and filter. A walk asks for it once: what is the same for every row is looked up there.
+pub trait Lend<'a, N>: Copy {
+    /// The row of a node; `None` when it does not lie together in memory that outlasts the call.
+    fn row(&self, node: N) -> Option<Row<'a, N>>;
+
+    /// Whether a row has no edges; `false` also if that is not known at once.
+    #[inline(always)]
+    fn is_empty(&self, _: N) -> bool {
+        false
+    }
+
+    /// Tells which rows are read soon: `soon` gives the node that is read after so many others.
+    fn prefetch(&self, soon: impl Fn(usize) -> Option<N>);
 }
 
 /// A set of nodes.
@@ -195,10 +208,32 @@ impl<'a, G> ByIds<'a, G> {
     }
 }
 
+/// What lends no rows.
+#[derive(Clone, Copy, Debug)]
+pub struct LendsNone;
+
+impl<'a, N> Lend<'a, N> for LendsNone {
+    #[inline]
+    fn row(&self, _: N) -> Option<Row<'a, N>> {
+        None
+    }
+
+    #[inline]
+    fn prefetch(&self, _: impl Fn(usize) -> Option<N>) {}
+}
+
 impl<G: GraphSource> Walk for ByIds<'_, G> {
     type Node = BlockId;
     type Marks = IdMarks;
     type Places = IdPlaces;
+    type Lender<'b>
+        = LendsNone
+    where
+        Self: 'b;
+
+    fn lender(&self, _: Direction, _: &KindFilter) -> LendsNone {
+        LendsNone
+    }
 
     fn id(&self, node: BlockId) -> BlockId {
         node
@@ -272,6 +307,10 @@ impl Places<BlockId> for IdPlaces {
     }
 }
 
+/// How many rows are on their way to the cache while one is read. A row waits for two loads, of its start and of its
+/// first end: those of the next ones are under way.
+const AHEAD: usize = 8;
+
 /// The view at a revision. Sizes of blocks come from the trees.
 #[derive(Debug)]
 pub struct InView<'a, G> {
@@ -308,27 +347,44 @@ impl<G> InView<'_, G> {
     }
 }
 
+impl<'a> Lend<'a, u32> for PlainRows<'a> {
+    // A call for each row would cost as much as the row.
+    #[inline(always)]
+    fn row(&self, node: u32) -> Option<Row<'a, u32>> {
+        let (nodes, kinds) = self.get(node)?;
+        let edges = Edges::Plain(kinds, self.direction());
+        Some(Row { nodes, edges })
+    }
+
+    #[inline(always)]
+    fn is_empty(&self, node: u32) -> bool {
+        PlainRows::is_empty(self, node)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, soon: impl Fn(usize) -> Option<u32>) {
+        if self.is_worth_prefetching() {
+            self.prefetch_rows(soon(2 * AHEAD), soon(AHEAD));
+        }
+    }
+}
+
 impl<G: GraphSource> Walk for InView<'_, G> {
     type Node = u32;
     type Marks = OrdinalMarks;
     type Places = OrdinalPlaces;
+    type Lender<'a>
+        = PlainRows<'a>
+    where
+        Self: 'a;
 
     #[inline]
     fn id(&self, node: u32) -> BlockId {
         self.state.id(node)
     }
 
-    // A call for each row would cost as much as the row.
-    #[inline(always)]
-    fn lent_row(
-        &self,
-        node: u32,
-        direction: Direction,
-        kinds: &KindFilter,
-    ) -> Option<Row<'_, u32>> {
-        let (nodes, kinds) = self.state.plain_row(node, direction, kinds)?;
-        let edges = Edges::Plain(kinds, direction);
-        Some(Row { nodes, edges })
+    fn lender(&self, direction: Direction, kinds: &KindFilter) -> PlainRows<'_> {
+        self.state.plain_rows(direction, kinds)
     }
 
     #[inline(always)]
@@ -339,7 +395,7 @@ impl<G: GraphSource> Walk for InView<'_, G> {
         kinds: &KindFilter,
         buffer: &'b mut RowBuffer<u32>,
     ) -> Result<Row<'b, u32>> {
-        if let Some(row) = self.lent_row(node, direction, kinds) {
+        if let Some(row) = self.lender(direction, kinds).row(node) {
             return Ok(row);
         }
         self.read_row(node, direction, kinds, buffer);
@@ -368,11 +424,6 @@ impl<G: GraphSource> Walk for InView<'_, G> {
         Ok(state.visit_parts(node, direction, revision, kinds, each))
     }
 
-    #[inline]
-    fn prefetch(&self, later: Option<u32>, next: Option<u32>, direction: Direction) {
-        self.state.prefetch(later, next, direction);
-    }
-
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {
         self.trees.block_size_bytes(id)
     }
@@ -392,10 +443,10 @@ impl<G: GraphSource> Walk for InView<'_, G> {
 }
 
 thread_local! {
-    /// All bits are 0.
-    static BITS: Cell<Vec<u64>> = const { Cell::new(Vec::new()) };
-    /// All are [`FREE`].
-    static PLACES: Cell<Vec<u32>> = const { Cell::new(Vec::new()) };
+    /// All bits are 0; then room for the words with bits.
+    static BITS: Cell<(Vec<u64>, Vec<u32>)> = const { Cell::new((Vec::new(), Vec::new())) };
+    /// All are [`FREE`]; then room for the nodes that are given one.
+    static PLACES: Cell<(Vec<u32>, Vec<u32>)> = const { Cell::new((Vec::new(), Vec::new())) };
 }
 
 /// The place of a node without one.
@@ -411,15 +462,12 @@ pub struct OrdinalMarks {
 
 impl OrdinalMarks {
     fn new(ordinals: usize) -> OrdinalMarks {
-        let mut bits = BITS.take();
+        let (mut bits, touched) = BITS.take();
         let words = ordinals.div_ceil(64);
         if bits.len() < words {
             bits.resize(words, 0);
         }
-        OrdinalMarks {
-            bits,
-            touched: Vec::new(),
-        }
+        OrdinalMarks { bits, touched }
     }
 }
 
@@ -446,10 +494,10 @@ impl Marks<u32> for OrdinalMarks {
 
 impl Drop for OrdinalMarks {
     fn drop(&mut self) {
-        for &word in &self.touched {
+        for word in self.touched.drain(..) {
             self.bits[word as usize] = 0;
         }
-        BITS.set(std::mem::take(&mut self.bits));
+        BITS.set((take(&mut self.bits), take(&mut self.touched)));
     }
 }
 
@@ -462,14 +510,11 @@ pub struct OrdinalPlaces {
 
 impl OrdinalPlaces {
     fn new(ordinals: usize) -> OrdinalPlaces {
-        let mut places = PLACES.take();
+        let (mut places, given) = PLACES.take();
         if places.len() < ordinals {
             places.resize(ordinals, FREE);
         }
-        OrdinalPlaces {
-            places,
-            given: Vec::new(),
-        }
+        OrdinalPlaces { places, given }
     }
 }
 
@@ -494,10 +539,10 @@ impl Places<u32> for OrdinalPlaces {
 
 impl Drop for OrdinalPlaces {
     fn drop(&mut self) {
-        for &node in &self.given {
+        for node in self.given.drain(..) {
             self.places[node as usize] = FREE;
         }
-        PLACES.set(std::mem::take(&mut self.places));
+        PLACES.set((take(&mut self.places), take(&mut self.given)));
     }
 }
 

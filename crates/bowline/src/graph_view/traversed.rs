@@ -6,7 +6,7 @@ use super::records::unregistered;
 use bowline_core::error::Result;
 use bowline_core::graph::BlockId;
 use bowline_core::graph::csr::State;
-use bowline_core::graph::traverse::Visits;
+use bowline_core::graph::visits::{Visited, Visits};
 use bowline_core::kinds::KindNames;
 use bowline_types::{Stop, Traversal, Visit};
 
@@ -75,7 +75,9 @@ macro_rules! either {
 
 impl Traversed {
     pub(super) fn of_ids(visits: Visits<BlockId>, names: KindNames) -> Result<Traversed> {
-        Traversed::checked(Columns::Ids(visits), names)
+        check_kinds(&visits, &names)?;
+        let columns = Columns::Ids(visits);
+        Ok(Traversed { columns, names })
     }
 
     pub(super) fn of_view(
@@ -83,22 +85,11 @@ impl Traversed {
         state: Arc<State>,
         names: KindNames,
     ) -> Result<Traversed> {
-        Traversed::checked(Columns::Ordinals(visits, state), names)
-    }
-
-    /// Refuses kinds without a name, so that lending cannot fail.
-    fn checked(columns: Columns, names: KindNames) -> Result<Traversed> {
-        let count = either!(&columns, visits => visits.count());
-        let mut named = None;
-        for place in 0..count {
-            let kind = either!(&columns, visits => visits.kind(place));
-            if kind != named
-                && let Some(kind) = kind
-            {
-                names.name(kind).ok_or_else(|| unregistered(kind))?;
-                named = Some(kind);
-            }
+        // A state that is newer than the names may have kinds that they have not: those were not visited.
+        if !names.have_all_to(state.kind_max()) {
+            check_kinds(&visits, &names)?;
         }
+        let columns = Columns::Ordinals(visits, state);
         Ok(Traversed { columns, names })
     }
 
@@ -183,4 +174,19 @@ impl Traversed {
             edges_touched: self.edges_touched(),
         }
     }
+}
+
+/// Refuses kinds without a name, so that lending cannot fail.
+fn check_kinds<N: Visited>(visits: &Visits<N>, names: &KindNames) -> Result<()> {
+    let mut named = None;
+    for place in 0..visits.count() {
+        let kind = visits.kind(place);
+        if kind != named
+            && let Some(kind) = kind
+        {
+            names.name(kind).ok_or_else(|| unregistered(kind))?;
+            named = Some(kind);
+        }
+    }
+    Ok(())
 }

@@ -189,6 +189,11 @@ pub(super) struct Delta {
 }
 
 impl Delta {
+    /// Whether no row changed.
+    pub(super) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
     /// The changes of a row, if it has some.
     #[inline]
     pub(super) fn row(&self, ordinal: u32) -> Option<&DeltaRow> {

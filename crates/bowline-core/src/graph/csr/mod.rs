@@ -59,7 +59,7 @@ use crate::{Error, Result, trees};
 use build::Built;
 pub use file::{Place, check, copy, remove};
 pub(crate) use state::Part;
-pub use state::{EdgeChange, PlainKinds, State};
+pub use state::{EdgeChange, PlainKinds, PlainRows, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };

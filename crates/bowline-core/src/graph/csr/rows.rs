@@ -45,6 +45,13 @@ impl Rows {
         }
     }
 
+    /// Whether a row that the base knows has no edges.
+    #[inline(always)]
+    pub(super) fn is_empty_row(&self, ordinal: u32) -> bool {
+        let start = ordinal as usize;
+        matches!(self.starts.get(start..start + 2), Some(&[start, end]) if start == end)
+    }
+
     /// Asks for where a row begins, ahead of [`Rows::prefetch_row`].
     #[inline]
     pub(super) fn prefetch_start(&self, ordinal: u32) {
@@ -74,6 +81,21 @@ impl Rows {
             Kinds::Narrow(kinds) => KindId(u32::from(kinds[place])),
             Kinds::Wide(kinds) => KindId(kinds[place]),
         }
+    }
+
+    /// The largest kind of an edge; [`u32::MAX`] if one is 0, which no name has.
+    pub(super) fn kind_max(&self) -> KindId {
+        let largest = match &self.kinds {
+            Kinds::Narrow(kinds) => match kinds.contains(&0) {
+                true => u32::MAX,
+                false => u32::from(kinds.iter().copied().max().unwrap_or(0)),
+            },
+            Kinds::Wide(kinds) => match kinds.contains(&0) {
+                true => u32::MAX,
+                false => kinds.iter().copied().max().unwrap_or(0),
+            },
+        };
+        KindId(largest)
     }
 
     /// Visits what belongs to the places from `first` on, with the kinds of the edges there.

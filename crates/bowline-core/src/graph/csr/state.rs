@@ -102,6 +102,59 @@ pub struct EdgeChange {
     pub is_put: bool,
 }
 
+/// The rows of one direction, of every kind, without changes since the base.
+#[derive(Clone, Copy, Debug)]
+pub struct PlainRows<'a> {
+    rows: &'a Rows,
+    /// `None` without changes.
+    delta: Option<&'a Delta>,
+    direction: Direction,
+    is_lent: bool,
+    is_worth_prefetching: bool,
+}
+
+impl<'a> PlainRows<'a> {
+    /// The neighbors of an ordinal as they lie in the base's arrays; `None` when they do not.
+    #[inline(always)]
+    pub(crate) fn get(&self, near: u32) -> Option<(&'a [u32], PlainKinds<'a>)> {
+        let is_changed = |delta: &Delta| delta.row(near).is_some();
+        if !self.is_lent || self.delta.is_some_and(is_changed) {
+            return None;
+        }
+        let rows = self.rows;
+        let row = rows.row(near);
+        let first = row.start;
+        Some((rows.far(row), PlainKinds { rows, first }))
+    }
+
+    /// Whether [`PlainRows::get`] would give no edges; `false` also if that is not known at once.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self, near: u32) -> bool {
+        self.is_lent && self.delta.is_none() && self.rows.is_empty_row(near)
+    }
+
+    #[inline]
+    pub(crate) fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    #[inline]
+    pub(crate) fn is_worth_prefetching(&self) -> bool {
+        self.is_worth_prefetching
+    }
+
+    /// Asks for the memory of rows that are read soon: of `later` where it begins, of `next` the row itself.
+    #[inline]
+    pub(crate) fn prefetch_rows(&self, later: Option<u32>, next: Option<u32>) {
+        if let Some(later) = later {
+            self.rows.prefetch_start(later);
+        }
+        if let Some(next) = next {
+            self.rows.prefetch_row(next);
+        }
+    }
+}
+
 /// The kinds of a row of the base.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainKinds<'a> {
@@ -140,6 +193,8 @@ pub struct State {
     out: Delta,
     incoming: Delta,
     changes: u64,
+    /// No edge of any revision has a larger kind.
+    kind_max: KindId,
 }
 
 impl std::fmt::Debug for State {
@@ -154,6 +209,7 @@ impl std::fmt::Debug for State {
 impl State {
     pub(super) fn new(base: Base) -> State {
         State {
+            kind_max: base.out.kind_max(),
             base: Arc::new(base),
             extra: Extra::default(),
             out: Delta::default(),
@@ -188,6 +244,12 @@ impl State {
         self.base.memory_bytes() + self.extra.memory_bytes() + deltas
     }
 
+    /// No edge has a larger kind; [`u32::MAX`] if one has the kind 0.
+    #[inline]
+    pub fn kind_max(&self) -> KindId {
+        self.kind_max
+    }
+
     /// The block of an ordinal.
     #[inline]
     pub fn id(&self, ordinal: u32) -> BlockId {
@@ -203,45 +265,21 @@ impl State {
         })
     }
 
-    /// The neighbors of an ordinal as they lie in the base's arrays: in one direction, of every kind, without
-    /// changes since the base. `None` for all others.
-    #[inline(always)]
-    pub(crate) fn plain_row(
-        &self,
-        near: u32,
-        direction: Direction,
-        filter: &KindFilter,
-    ) -> Option<(&[u32], PlainKinds<'_>)> {
-        let (rows, delta) = match direction {
-            Direction::Out => (&self.base.out, &self.out),
-            Direction::In => (&self.base.incoming, &self.incoming),
-            Direction::Both => return None,
-        };
-        if matches!(filter, KindFilter::Only(_)) || delta.row(near).is_some() {
-            return None;
-        }
-        let row = rows.row(near);
-        let first = row.start;
-        Some((rows.far(row), PlainKinds { rows, first }))
-    }
-
-    /// Asks for the memory of rows that are read soon: of `later` where it begins, of `next` the row itself.
+    /// The rows of one direction and filter that lie in the base's arrays as they are asked for.
     #[inline]
-    pub(crate) fn prefetch(&self, later: Option<u32>, next: Option<u32>, direction: Direction) {
+    pub(crate) fn plain_rows(&self, direction: Direction, filter: &KindFilter) -> PlainRows<'_> {
         /// The arrays of fewer blocks stay in the caches anyway.
-        const WORTH_BLOCKS: usize = 1 << 15;
-        if self.base.ids.len() < WORTH_BLOCKS {
-            return;
-        }
-        let rows = match direction {
-            Direction::In => &self.base.incoming,
-            Direction::Out | Direction::Both => &self.base.out,
+        const WORTH_PREFETCHING: usize = 1 << 15;
+        let (rows, delta) = match direction {
+            Direction::In => (&self.base.incoming, &self.incoming),
+            Direction::Out | Direction::Both => (&self.base.out, &self.out),
         };
-        if let Some(later) = later {
-            rows.prefetch_start(later);
-        }
-        if let Some(next) = next {
-            rows.prefetch_row(next);
+        PlainRows {
+            rows,
+            delta: Some(delta).filter(|delta| !delta.is_empty()),
+            direction,
+            is_lent: direction != Direction::Both && matches!(filter, KindFilter::All),
+            is_worth_prefetching: self.base.ids.len() >= WORTH_PREFETCHING,
         }
     }
 
@@ -259,7 +297,7 @@ impl State {
         mut visit: impl FnMut(u32, KindId, Direction) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         // The common case has a loop of its own, into which `visit` is compiled.
-        let Some((nodes, kinds)) = self.plain_row(near, direction, filter) else {
+        let Some((nodes, kinds)) = self.plain_rows(direction, filter).get(near) else {
             return self.visit_any(near, direction, revision, filter, &mut visit);
         };
         for (place, &far) in nodes.iter().enumerate() {
@@ -376,6 +414,7 @@ impl State {
             true => (self.known(change.source)?, self.known(change.target)?),
             false => (self.ordinal(change.source)?, self.ordinal(change.target)?),
         };
+        self.kind_max = self.kind_max.max(change.kind);
         Some(Numbered {
             near,
             far,

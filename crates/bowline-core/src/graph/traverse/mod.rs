@@ -38,84 +38,16 @@ use std::ops::ControlFlow;
 
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, dangling_edge, require_block};
-use super::walk::{ByIds, Marks, Places, Row, RowBuffer, Walk};
+use super::visits::{Entry, NONE, Visited, Visits};
+use super::walk::{ByIds, Lend, Marks, Places, Row, RowBuffer, Walk};
 use crate::Result;
-use bowline_types::{BlockId, Direction, Stop, Visit};
+use bowline_types::{BlockId, Direction, Stop};
 
-/// How many rows are on their way to the cache while one is read.
-const AHEAD: usize = 8;
-/// The parent of a start.
-const NONE: u32 = u32::MAX;
+/// Rows that are looked at between two looks at whether the traversal was canceled.
+const UNCHECKED: usize = 64;
 
 /// A traversal whose kinds are numbers.
 pub type Traversal = bowline_types::Traversal<KindId>;
-
-/// The visits of a traversal, in the order in which they were made.
-#[derive(Clone, Debug)]
-pub struct Visits<N> {
-    entries: Vec<Entry<N>>,
-    /// Which bound ended the traversal.
-    pub stop: Stop,
-    /// How many ends of edges were read.
-    pub edges_touched: u64,
-}
-
-/// A visit: 16 bytes for an ordinal.
-#[derive(Clone, Copy, Debug)]
-struct Entry<N> {
-    node: N,
-    depth: u32,
-    /// The place of the parent; [`NONE`] for a start.
-    parent: u32,
-    /// The kind of the edge to the parent; 0 for a start.
-    kind: KindId,
-}
-
-impl<N: Copy> Visits<N> {
-    fn new() -> Visits<N> {
-        Visits {
-            entries: Vec::with_capacity(64),
-            stop: Stop::Exhausted,
-            edges_touched: 0,
-        }
-    }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// The node of a visit by its place, below the length.
-    #[inline]
-    pub fn node(&self, place: usize) -> N {
-        self.entries[place].node
-    }
-
-    /// The kind of the edge to the parent of a visit; `None` for a start.
-    #[inline]
-    pub fn kind(&self, place: usize) -> Option<KindId> {
-        let entry = &self.entries[place];
-        (entry.parent != NONE).then_some(entry.kind)
-    }
-
-    /// A visit by its place, below the length; `id` gives the block of a node.
-    #[inline]
-    pub fn get(&self, place: usize, id: impl Fn(N) -> BlockId) -> Visit<KindId> {
-        let Entry {
-            node,
-            depth,
-            parent,
-            ..
-        } = self.entries[place];
-        let parent = (parent != NONE).then(|| id(self.entries[parent as usize].node));
-        Visit {
-            id: id(node),
-            depth,
-            parent,
-            kind: self.kind(place),
-        }
-    }
-}
 
 /// In which order blocks are visited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -169,7 +101,6 @@ pub fn walk<W: Walk>(
     let budget = Budget {
         graph,
         spec,
-        visited: 0,
         bytes: 0,
     };
     match spec.order {
@@ -182,7 +113,6 @@ pub fn walk<W: Walk>(
 struct Budget<'a, W> {
     graph: &'a W,
     spec: &'a TraverseSpec,
-    visited: u64,
     bytes: u64,
 }
 
@@ -195,14 +125,22 @@ struct FoundBy<N> {
 }
 
 impl<W: Walk> Budget<'_, W> {
-    /// Charges for one more block; `Some` when it does not fit.
+    /// Whether `more` blocks fit beside those that were visited, without a look at each of them.
+    #[inline]
+    fn fits(&self, visited: usize, more: usize) -> bool {
+        let limit = self.spec.limit.unwrap_or(u64::MAX);
+        self.spec.max_bytes.is_none() && (visited + more) as u64 <= limit
+    }
+
+    /// Charges for one block more than `visited`; `Some` when it does not fit.
     #[inline]
     fn admit(
         &mut self,
+        visited: usize,
         node: W::Node,
         found_by: impl FnOnce() -> Option<FoundBy<W::Node>>,
     ) -> Result<Option<Stop>> {
-        if self.spec.limit == Some(self.visited) {
+        if self.spec.limit == Some(visited as u64) {
             return Ok(Some(Stop::Limit));
         }
         if let Some(max_bytes) = self.spec.max_bytes {
@@ -212,7 +150,6 @@ impl<W: Walk> Budget<'_, W> {
             }
             self.bytes += size;
         }
-        self.visited += 1;
         Ok(None)
     }
 
@@ -245,7 +182,7 @@ fn breadth_first<W: Walk>(
         if !found.insert(start) {
             continue;
         }
-        if let Some(stop) = budget.admit(start, || None)? {
+        if let Some(stop) = budget.admit(visits.count(), start, || None)? {
             visits.stop = stop;
             return Ok(visits);
         }
@@ -257,19 +194,27 @@ fn breadth_first<W: Walk>(
         });
     }
 
+    let rows = graph.lender(spec.direction, &spec.kinds);
     let mut buffer = RowBuffer::default();
     let mut cursor = 0;
     while let Some(&Entry { node, depth, .. }) = visits.entries.get(cursor) {
+        if spec.max_depth == Some(depth) {
+            // All of the deepest layer was found.
+            if has_more_beyond(graph, spec, &mut visits, cursor, |next| {
+                found.contains(next)
+            })? {
+                visits.stop = Stop::MaxDepth;
+            }
+            return Ok(visits);
+        }
         graph.check()?;
-        // A row waits for two loads, of its start and of its first end: those of the next ones are under way.
-        let soon = |ahead: usize| visits.entries.get(cursor + ahead).map(|visit| visit.node);
-        graph.prefetch(soon(2 * AHEAD), soon(AHEAD), spec.direction);
+        rows.prefetch(|ahead| visits.entries.get(cursor + ahead).map(|visit| visit.node));
         let from = Expanded {
             node,
             depth,
             place: cursor as u32,
         };
-        let stop = match graph.lent_row(node, spec.direction, &spec.kinds) {
+        let stop = match rows.row(node) {
             Some(row) => from.take(&row, &mut budget, &mut found, &mut visits)?,
             None => from.take_parts(&mut buffer, &mut budget, &mut found, &mut visits)?,
         };
@@ -282,6 +227,41 @@ fn breadth_first<W: Walk>(
     Ok(visits)
 }
 
+/// Whether a block at the depth bound, visited at the place `from` or later, has a neighbor that was not found.
+fn has_more_beyond<W: Walk>(
+    graph: &W,
+    spec: &TraverseSpec,
+    visits: &mut Visits<W::Node>,
+    from: usize,
+    is_found: impl Fn(W::Node) -> bool,
+) -> Result<bool> {
+    let rows = graph.lender(spec.direction, &spec.kinds);
+    let mut buffer = RowBuffer::default();
+    let entries = &visits.entries;
+    let (mut place, count) = (from, entries.len());
+    while place < count {
+        graph.check()?;
+        let few = count.min(place + UNCHECKED);
+        for (at, &Entry { node, depth, .. }) in entries[place..few].iter().enumerate() {
+            rows.prefetch(|ahead| entries.get(place + at + ahead).map(|visit| visit.node));
+            if spec.max_depth != Some(depth) || rows.is_empty(node) {
+                continue;
+            }
+            let row = match rows.row(node) {
+                Some(row) => row,
+                None => graph.row(node, spec.direction, &spec.kinds, &mut buffer)?,
+            };
+            if let Some(new) = row.nodes.iter().position(|&next| !is_found(next)) {
+                visits.edges_touched += new as u64 + 1;
+                return Ok(true);
+            }
+            visits.edges_touched += row.nodes.len() as u64;
+        }
+        place = few;
+    }
+    Ok(false)
+}
+
 /// A block whose neighbors are taken breadth-first.
 #[derive(Clone, Copy)]
 struct Expanded<N> {
@@ -290,7 +270,7 @@ struct Expanded<N> {
     place: u32,
 }
 
-impl<N: Copy + Eq> Expanded<N> {
+impl<N: Visited> Expanded<N> {
     /// Takes the neighbors of a part of the row; `Some` when one is beyond a bound.
     #[inline(always)]
     fn take<W: Walk<Node = N>>(
@@ -300,9 +280,15 @@ impl<N: Copy + Eq> Expanded<N> {
         found: &mut W::Marks,
         visits: &mut Visits<N>,
     ) -> Result<Option<Stop>> {
-        // When the first block of the deepest layer is read, all of that layer was found: a block not
-        // found by now is beyond it.
-        let is_deepest = budget.spec.max_depth == Some(self.depth);
+        if budget.fits(visits.count(), row.nodes.len()) {
+            row.for_each(|next, kind, _| {
+                if found.insert(next) {
+                    visits.entries.push(self.entry(next, kind));
+                }
+            });
+            visits.edges_touched += row.nodes.len() as u64;
+            return Ok(None);
+        }
         for (place, &next) in row.nodes.iter().enumerate() {
             if !found.insert(next) {
                 continue;
@@ -315,23 +301,24 @@ impl<N: Copy + Eq> Expanded<N> {
                     direction: row.direction(place),
                 })
             };
-            let stop = match is_deepest {
-                true => Some(Stop::MaxDepth),
-                false => budget.admit(next, found_by)?,
-            };
-            if stop.is_some() {
+            if let Some(stop) = budget.admit(visits.count(), next, found_by)? {
                 visits.edges_touched += place as u64 + 1;
-                return Ok(stop);
+                return Ok(Some(stop));
             }
-            visits.entries.push(Entry {
-                node: next,
-                depth: self.depth + 1,
-                parent: self.place,
-                kind,
-            });
+            visits.entries.push(self.entry(next, kind));
         }
         visits.edges_touched += row.nodes.len() as u64;
         Ok(None)
+    }
+
+    #[inline]
+    fn entry(self, next: N, kind: KindId) -> Entry<N> {
+        Entry {
+            node: next,
+            depth: self.depth + 1,
+            parent: self.place,
+            kind,
+        }
     }
 
     /// The same for a row that comes in parts. It stays a function of its own, so that the common case keeps
@@ -361,19 +348,49 @@ struct DepthFirst<'a, W: Walk> {
     budget: Budget<'a, W>,
     /// In the order in which they were first found.
     found: Visits<W::Node>,
-    /// For each of them: orders the children of one parent.
-    attachments: Vec<u64>,
-    index: W::Places,
-    stack: Vec<Frame>,
-    /// The neighbors of all frames, those of the top frame last.
+    rows: W::Lender<'a>,
+    /// All of them.
+    marks: W::Marks,
+    /// Their places, once one was found again that may have to move.
+    places: Option<W::Places>,
+    stack: Vec<Frame<'a, W::Node>>,
+    /// The neighbors of all frames whose rows are not lent, those of the top frame last.
     pending: Vec<Neighbor<W::Node>>,
     buffer: RowBuffer<W::Node>,
-    /// How often a node was given a parent.
-    attached: u64,
     /// Whether a block at the depth bound was left unexpanded.
     cut: bool,
-    /// Whether a node was given another parent later.
-    moved: bool,
+    /// Orders the children of one parent once a node was given another parent later.
+    moves: Option<Moves>,
+}
+
+/// When each node was given its parent.
+struct Moves {
+    /// For each found node.
+    attachments: Vec<u64>,
+    /// How often a node was given a parent.
+    attached: u64,
+}
+
+impl Moves {
+    /// After so many nodes none of which moved.
+    fn after(count: usize) -> Moves {
+        let attached = count as u64;
+        Moves {
+            attachments: (0..attached).collect(),
+            attached,
+        }
+    }
+
+    fn moved(&mut self, place: usize) {
+        self.attachments[place] = self.attached;
+        self.attached += 1;
+    }
+
+    fn found(&mut self, more: usize) {
+        let from = self.attached;
+        self.attached += more as u64;
+        self.attachments.extend(from..self.attached);
+    }
 }
 
 /// A neighbor that is still to be tried.
@@ -385,37 +402,65 @@ struct Neighbor<N> {
 }
 
 /// A block being expanded. Its depth is less than that of every frame above it.
-struct Frame {
-    node: u32,
-    /// Where its neighbors start in `pending`.
-    start: usize,
-    /// The next of them to try.
+struct Frame<'a, N> {
+    place: u32,
+    /// The next neighbor to try.
     next: usize,
+    neighbors: Neighbors<'a, N>,
+}
+
+/// Where the neighbors of a frame are.
+enum Neighbors<'a, N> {
+    Lent(Row<'a, N>),
+    /// In `pending`, from this place on.
+    Pending(usize),
+}
+
+impl<N: Copy> Frame<'_, N> {
+    #[inline]
+    fn next(&mut self, pending: &[Neighbor<N>]) -> Option<Neighbor<N>> {
+        let next = self.next;
+        self.next += 1;
+        match &self.neighbors {
+            Neighbors::Lent(row) => Some(Neighbor {
+                node: *row.nodes.get(next)?,
+                kind: row.kind(next),
+                direction: row.direction(next),
+            }),
+            Neighbors::Pending(start) => pending.get(start + next).copied(),
+        }
+    }
 }
 
 impl<'a, W: Walk> DepthFirst<'a, W> {
     fn new(budget: Budget<'a, W>) -> DepthFirst<'a, W> {
         DepthFirst {
             found: Visits::new(),
-            attachments: Vec::new(),
-            index: budget.graph.places(),
+            rows: budget
+                .graph
+                .lender(budget.spec.direction, &budget.spec.kinds),
+            marks: budget.graph.marks(),
+            places: None,
             budget,
             stack: Vec::new(),
             pending: Vec::new(),
             buffer: RowBuffer::default(),
-            attached: 0,
             cut: false,
-            moved: false,
+            moves: None,
         }
     }
 
     fn run(mut self, starts: &[W::Node]) -> Result<Visits<W::Node>> {
-        let stop = match self.walk(starts)? {
+        let ended = self.walk(starts)?;
+        let (graph, spec) = (self.budget.graph, self.budget.spec);
+        let is_found = |next| self.marks.contains(next);
+        self.found.stop = match ended {
             Some(stop) => stop,
-            None if self.cut && self.has_more_beyond()? => Stop::MaxDepth,
+            None if self.cut && has_more_beyond(graph, spec, &mut self.found, 0, is_found)? => {
+                Stop::MaxDepth
+            }
             None => Stop::Exhausted,
         };
-        self.found.stop = stop;
         Ok(self.into_preorder())
     }
 
@@ -426,13 +471,14 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
                 return Ok(Some(stop));
             }
             while let Some(frame) = self.stack.last_mut() {
-                let Some(&neighbor) = self.pending.get(frame.next) else {
-                    self.pending.truncate(frame.start);
+                let Some(neighbor) = frame.next(&self.pending) else {
+                    if let Neighbors::Pending(start) = frame.neighbors {
+                        self.pending.truncate(start);
+                    }
                     self.stack.pop();
                     continue;
                 };
-                frame.next += 1;
-                let parent = frame.node;
+                let parent = frame.place;
                 if let Some(stop) = self.find(neighbor.node, Some((parent, neighbor)))? {
                     return Ok(Some(stop));
                 }
@@ -460,55 +506,93 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
             parent: from,
             kind,
         };
-        // A block that is not admitted ends the traversal, so its place does not matter.
-        let next = self.found.count() as u32;
-        let at = match self.index.insert(node, next) {
-            Some(at) => {
-                let place = at as usize;
-                if !self.cut || self.found.entries[place].depth <= depth {
-                    return Ok(None);
-                }
-                self.moved = true;
-                self.found.entries[place] = entry;
-                self.attachments[place] = self.attached;
-                at
+        // A block that is not admitted ends the traversal, so that its mark does not matter.
+        let at = if self.marks.insert(node) {
+            let entries = &self.found.entries;
+            let found_by = || {
+                parent.map(|(parent, neighbor)| FoundBy {
+                    from: entries[parent as usize].node,
+                    kind,
+                    direction: neighbor.direction,
+                })
+            };
+            if let Some(stop) = self.budget.admit(entries.len(), node, found_by)? {
+                return Ok(Some(stop));
             }
-            None => {
-                let entries = &self.found.entries;
-                let found_by = || {
-                    parent.map(|(parent, neighbor)| FoundBy {
-                        from: entries[parent as usize].node,
-                        kind,
-                        direction: neighbor.direction,
-                    })
-                };
-                if let Some(stop) = self.budget.admit(node, found_by)? {
-                    return Ok(Some(stop));
-                }
-                self.found.entries.push(entry);
-                self.attachments.push(self.attached);
-                next
-            }
-        };
-        self.attached += 1;
-        if self.budget.spec.max_depth == Some(depth) {
-            self.cut = true;
+            let at = self.found.count();
+            self.found.entries.push(entry);
+            self.note_found(at);
+            at as u32
+        } else if self.cut
+            && let Some(at) = self.moved(entry)
+        {
+            at
         } else {
-            let start = self.pending.len();
-            self.read_neighbors(node)?;
-            self.stack.push(Frame {
-                node: at,
-                start,
-                next: start,
-            });
-        }
+            return Ok(None);
+        };
+        self.expand(node, at, depth)?;
         Ok(None)
     }
 
-    /// Adds the neighbors of a node to `pending`.
-    fn read_neighbors(&mut self, node: W::Node) -> Result<()> {
+    /// Keeps the places and moves of what was found from the place `from` on, if they are kept by now.
+    #[inline]
+    fn note_found(&mut self, from: usize) {
+        if let Some(places) = &mut self.places {
+            for (more, entry) in self.found.entries[from..].iter().enumerate() {
+                places.insert(entry.node, (from + more) as u32);
+            }
+        }
+        if let Some(moves) = &mut self.moves {
+            moves.found(self.found.count() - from);
+        }
+    }
+
+    /// Gives a node that was found before another parent if it is less deep there; its place, if it moved.
+    #[cold]
+    fn moved(&mut self, entry: Entry<W::Node>) -> Option<u32> {
+        let entries = &mut self.found.entries;
+        let places = self.places.get_or_insert_with(|| {
+            let mut places = self.budget.graph.places();
+            for (place, entry) in entries.iter().enumerate() {
+                places.insert(entry.node, place as u32);
+            }
+            places
+        });
+        let at = places.get(entry.node)?;
+        let place = at as usize;
+        if entries[place].depth <= entry.depth {
+            return None;
+        }
+        let count = entries.len();
+        entries[place] = entry;
+        let moves = self.moves.get_or_insert_with(|| Moves::after(count));
+        moves.moved(place);
+        Some(at)
+    }
+
+    /// Makes the neighbors of a visited node the next to be tried.
+    fn expand(&mut self, node: W::Node, place: u32, depth: u32) -> Result<()> {
         let (graph, spec) = (self.budget.graph, self.budget.spec);
+        if spec.max_depth == Some(depth) {
+            self.cut = true;
+            return Ok(());
+        }
         graph.check()?;
+        if let Some(row) = self.rows.row(node) {
+            self.found.edges_touched += row.nodes.len() as u64;
+            let are_last = spec.max_depth == Some(depth + 1);
+            if are_last && self.budget.fits(self.found.count(), row.nodes.len()) {
+                self.take_last(&row, place, depth + 1);
+            } else {
+                self.stack.push(Frame {
+                    place,
+                    next: 0,
+                    neighbors: Neighbors::Lent(row),
+                });
+            }
+            return Ok(());
+        }
+        let start = self.pending.len();
         let row = graph.row(node, spec.direction, &spec.kinds, &mut self.buffer)?;
         let pending = &mut self.pending;
         row.for_each(|node, kind, direction| {
@@ -519,40 +603,45 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
             });
         });
         self.found.edges_touched += row.nodes.len() as u64;
+        self.stack.push(Frame {
+            place,
+            next: 0,
+            neighbors: Neighbors::Pending(start),
+        });
         Ok(())
     }
 
-    /// Whether a block at the depth bound has a neighbor that was not visited.
-    fn has_more_beyond(&mut self) -> Result<bool> {
-        let (graph, spec) = (self.budget.graph, self.budget.spec);
-        for place in 0..self.found.count() {
-            let Entry { node, depth, .. } = self.found.entries[place];
-            if spec.max_depth != Some(depth) {
-                continue;
+    /// Visits neighbors at the depth bound, which all fit. They are not expanded, and one that was found before
+    /// is nowhere deeper, so that it stays where it is.
+    fn take_last(&mut self, row: &Row<'_, W::Node>, parent: u32, depth: u32) {
+        let before = self.found.count();
+        let (marks, entries) = (&mut self.marks, &mut self.found.entries);
+        row.for_each(|node, kind, _| {
+            if marks.insert(node) {
+                entries.push(Entry {
+                    node,
+                    depth,
+                    parent,
+                    kind,
+                });
             }
-            graph.check()?;
-            let row = graph.row(node, spec.direction, &spec.kinds, &mut self.buffer)?;
-            self.found.edges_touched += row.nodes.len() as u64;
-            let is_new = |next: &W::Node| self.index.get(*next).is_none();
-            if row.nodes.iter().any(is_new) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        });
+        self.cut |= self.found.count() > before;
+        self.note_found(before);
     }
 
     /// The visited blocks in preorder of the tree that their last parents make. If none moved, that
     /// is the order in which they were found.
     fn into_preorder(self) -> Visits<W::Node> {
         let found = self.found;
-        if !self.moved {
+        let Some(moves) = self.moves else {
             return found;
-        }
+        };
 
         // Children as linked lists, filled from the last child to the first.
         let count = found.count();
         let mut by_attachment: Vec<usize> = (0..count).collect();
-        by_attachment.sort_unstable_by_key(|&at| self.attachments[at]);
+        by_attachment.sort_unstable_by_key(|&at| moves.attachments[at]);
         let mut first_root = None;
         let mut first_child = vec![None; count];
         let mut next_sibling = vec![None; count];
