@@ -16,22 +16,22 @@ pub(super) const NONE: u32 = u32::MAX;
 /// What stands for a visited block.
 pub trait Visited: Copy + Eq + 'static {
     /// Where a thread keeps memory for visits; `None` for new memory each time.
-    fn pool() -> Option<&'static LocalKey<Cell<Vec<Entry<Self>>>>>;
+    fn pool() -> Option<&'static LocalKey<Cell<Vec<VisitEntry<Self>>>>>;
 }
 
 thread_local! {
     /// Empty, with room.
-    static POOL: Cell<Vec<Entry<u32>>> = const { Cell::new(Vec::new()) };
+    static POOL: Cell<Vec<VisitEntry<u32>>> = const { Cell::new(Vec::new()) };
 }
 
 impl Visited for u32 {
-    fn pool() -> Option<&'static LocalKey<Cell<Vec<Entry<u32>>>>> {
+    fn pool() -> Option<&'static LocalKey<Cell<Vec<VisitEntry<u32>>>>> {
         Some(&POOL)
     }
 }
 
 impl Visited for BlockId {
-    fn pool() -> Option<&'static LocalKey<Cell<Vec<Entry<BlockId>>>>> {
+    fn pool() -> Option<&'static LocalKey<Cell<Vec<VisitEntry<BlockId>>>>> {
         None
     }
 }
@@ -39,7 +39,7 @@ impl Visited for BlockId {
 /// The visits of a traversal, in the order in which they were made.
 #[derive(Clone, Debug)]
 pub struct Visits<N: Visited> {
-    pub(super) entries: Vec<Entry<N>>,
+    pub(super) entries: Vec<VisitEntry<N>>,
     /// Which bound ended the traversal.
     pub stop: Stop,
     /// How many ends of edges were read.
@@ -48,7 +48,7 @@ pub struct Visits<N: Visited> {
 
 /// A visit: 16 bytes for an ordinal.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<N> {
+pub struct VisitEntry<N> {
     pub(super) node: N,
     pub(super) depth: u32,
     /// The place of the parent; [`NONE`] for a start.
@@ -88,7 +88,7 @@ impl<N: Visited> Visits<N> {
     /// A visit by its place, below the length; `id` gives the block of a node.
     #[inline]
     pub fn get(&self, place: usize, id: impl Fn(N) -> BlockId) -> Visit<KindId> {
-        let Entry {
+        let VisitEntry {
             node,
             depth,
             parent,

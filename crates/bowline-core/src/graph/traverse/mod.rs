@@ -38,7 +38,7 @@ use std::ops::ControlFlow;
 
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, dangling_edge, require_block};
-use super::visits::{Entry, NONE, Visited, Visits};
+use super::visits::{VisitEntry, NONE, Visited, Visits};
 use super::walk::{ByIds, Lend, Marks, Places, Row, RowBuffer, Walk};
 use crate::Result;
 use bowline_types::{BlockId, Direction, Stop};
@@ -186,7 +186,7 @@ fn breadth_first<W: Walk>(
             visits.stop = stop;
             return Ok(visits);
         }
-        visits.entries.push(Entry {
+        visits.entries.push(VisitEntry {
             node: start,
             depth: 0,
             parent: NONE,
@@ -197,7 +197,7 @@ fn breadth_first<W: Walk>(
     let rows = graph.lender(spec.direction, &spec.kinds);
     let mut buffer = RowBuffer::default();
     let mut cursor = 0;
-    while let Some(&Entry { node, depth, .. }) = visits.entries.get(cursor) {
+    while let Some(&VisitEntry { node, depth, .. }) = visits.entries.get(cursor) {
         if spec.max_depth == Some(depth) {
             // All of the deepest layer was found.
             if has_more_beyond(graph, spec, &mut visits, cursor, |next| {
@@ -242,7 +242,7 @@ fn has_more_beyond<W: Walk>(
     while place < count {
         graph.check()?;
         let few = count.min(place + UNCHECKED);
-        for (at, &Entry { node, depth, .. }) in entries[place..few].iter().enumerate() {
+        for (at, &VisitEntry { node, depth, .. }) in entries[place..few].iter().enumerate() {
             rows.prefetch(|ahead| entries.get(place + at + ahead).map(|visit| visit.node));
             if spec.max_depth != Some(depth) || rows.is_empty(node) {
                 continue;
@@ -312,8 +312,8 @@ impl<N: Visited> Expanded<N> {
     }
 
     #[inline]
-    fn entry(self, next: N, kind: KindId) -> Entry<N> {
-        Entry {
+    fn entry(self, next: N, kind: KindId) -> VisitEntry<N> {
+        VisitEntry {
             node: next,
             depth: self.depth + 1,
             parent: self.place,
@@ -500,7 +500,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
             Some((parent, neighbor)) => (parent, neighbor.kind),
             None => (NONE, KindId(0)),
         };
-        let entry = Entry {
+        let entry = VisitEntry {
             node,
             depth,
             parent: from,
@@ -549,7 +549,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
 
     /// Gives a node that was found before another parent if it is less deep there; its place, if it moved.
     #[cold]
-    fn moved(&mut self, entry: Entry<W::Node>) -> Option<u32> {
+    fn moved(&mut self, entry: VisitEntry<W::Node>) -> Option<u32> {
         let entries = &mut self.found.entries;
         let places = self.places.get_or_insert_with(|| {
             let mut places = self.budget.graph.places();
@@ -618,7 +618,7 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         let (marks, entries) = (&mut self.marks, &mut self.found.entries);
         row.for_each(|node, kind, _| {
             if marks.insert(node) {
-                entries.push(Entry {
+                entries.push(VisitEntry {
                     node,
                     depth,
                     parent,
