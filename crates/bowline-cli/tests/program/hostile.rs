@@ -232,6 +232,79 @@ fn hashes_take_turns() {
     });
 }
 
+/// One connection sent 300 transactions of nine ranges each, and made the server hold 3 GB: a reply was charged only once
+/// it was a message, and those of a whole entry waited for that at once.
+#[test]
+fn replies_of_transactions_that_nobody_reads_stay_within_the_budget() {
+    const KEYS: usize = 200;
+    const VALUE_BYTES: usize = 32 << 10;
+    const CALLS: usize = 120;
+    const MEMORY_MAX: u64 = (64 + 90) * MIB;
+    let place = Place::new();
+    let settings = "--max-client-memory 67108864 --max-connection-memory 33554432 \
+                    --unread-reply-timeout 10m";
+    with_server_of(&place, "replies", settings, |at, pid| {
+        let mut good = Raw::open(at);
+        for number in 0..KEYS {
+            put(&mut good, &format!("k/{number:04}"), &[b'v'; VALUE_BYTES]);
+        }
+        let of = |request| pb::RequestOp {
+            request: Some(request),
+        };
+        let range = |range_end: &str| {
+            of(pb::request_op::Request::RequestRange(pb::RangeRequest {
+                key: "k/".into(),
+                range_end: range_end.to_owned().into(),
+                ..pb::RangeRequest::default()
+            }))
+        };
+        let own = of(pb::request_op::Request::RequestPut(pb::PutRequest {
+            key: "own".into(),
+            ..pb::PutRequest::default()
+        }));
+        let txn = |success: Vec<pb::RequestOp>| pb::TxnRequest {
+            success,
+            ..pb::TxnRequest::default()
+        };
+        // One of them fits, and is answered.
+        let reply: pb::TxnResponse = write(&mut good, TXN, &txn(vec![range("k0"), own.clone()]));
+        assert_eq!(reply.responses.len(), 2);
+        let before = memory(pid, "RssAnon");
+        for what in ["that write", "that read"] {
+            let mut ops = vec![range("k0"); 9];
+            if what == "that write" {
+                ops.push(own.clone());
+            }
+            for few in [vec![range("k0"), own.clone()], ops] {
+                let mut deaf = Raw::open(at);
+                for _ in 0..CALLS {
+                    let call = deaf.begin(TXN);
+                    deaf.send(call, &txn(few.clone()), true);
+                }
+                let mut highest = 0;
+                let until = Instant::now() + Duration::from_secs(2);
+                while Instant::now() < until {
+                    highest = highest.max(memory(pid, "RssAnon"));
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                println!(
+                    "{} MiB for transactions {what}, {} before",
+                    highest / MIB,
+                    before / MIB
+                );
+                assert!(
+                    highest < before + MEMORY_MAX,
+                    "{} MiB for transactions {what}, {} MiB before",
+                    highest / MIB,
+                    before / MIB
+                );
+                // Others are served meanwhile.
+                put(&mut good, "meanwhile", b"");
+            }
+        }
+    });
+}
+
 /// Many clients that ask for everything and do not read it: each had the whole reply in the server's memory.
 #[test]
 fn long_ranges_that_nobody_reads_stay_within_the_budget() {

@@ -11,6 +11,7 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::reading::turn_within;
+use super::reserved::{Reserved, reserve};
 use super::stream::Stepwise;
 use super::{MAINTENANCE_WAIT_MAX, check, check_leader, check_size, long_range, range_stream};
 use crate::context::{Context, read_level, respond_applied, respond_read};
@@ -33,15 +34,18 @@ impl KvService {
         check_size(&self.context, bytes)
     }
 
-    async fn write(&self, txn: Txn) -> Result<(TxnReply, Applied), Status> {
-        write(&self.context, txn).await
+    /// Executes a transaction, with memory for its reply that is held until the message is made.
+    async fn write(&self, txn: Txn) -> Result<(TxnReply, Applied, Option<Reserved>), Status> {
+        let reserved = reserve(&self.context, &txn).await?;
+        let (reply, applied) = write(&self.context, txn).await?;
+        Ok((reply, applied, reserved))
     }
 
     /// Executes one operation.
-    async fn write_one(&self, op: Op) -> Result<(OpReply, Applied), Status> {
-        let (mut reply, applied) = self.write(Txn::of(op)).await?;
+    async fn write_one(&self, op: Op) -> Result<(OpReply, Applied, Option<Reserved>), Status> {
+        let (mut reply, applied, reserved) = self.write(Txn::of(op)).await?;
         let reply = reply.replies.pop().ok_or_else(foreign_reply)?;
-        Ok((reply, applied))
+        Ok((reply, applied, reserved))
     }
 }
 
@@ -115,7 +119,7 @@ impl Kv for KvService {
         let bytes = request.encoded_len();
         let op = Op::Put(convert::put_op(request)?);
         self.check_size(bytes)?;
-        let (OpReply::Put(previous), applied) = self.write_one(op).await? else {
+        let (OpReply::Put(previous), applied, _reserved) = self.write_one(op).await? else {
             return Err(foreign_reply());
         };
         let reply = pb::PutResponse {
@@ -134,8 +138,8 @@ impl Kv for KvService {
         let bytes = request.encoded_len();
         let op = Op::DeleteRange(convert::delete_op(request)?);
         self.check_size(bytes)?;
-        let (OpReply::DeleteRange { deleted, previous }, applied) = self.write_one(op).await?
-        else {
+        let written = self.write_one(op).await?;
+        let (OpReply::DeleteRange { deleted, previous }, applied, _reserved) = written else {
             return Err(foreign_reply());
         };
         let reply = pb::DeleteRangeResponse {
@@ -156,6 +160,7 @@ impl Kv for KvService {
         let bytes = request.encoded_len();
         let txn = convert::txn(request, self.context.settings.txn_operations_max)?;
         if is_read(&txn) {
+            let _reserved = reserve(&self.context, &txn).await?;
             let read = self.context.client.read_txn(&txn, level).await;
             let read = read.map_err(status)?;
             let reply = pb::TxnResponse {
@@ -165,7 +170,7 @@ impl Kv for KvService {
             return Ok(respond_read(reply, &read.point));
         }
         self.check_size(bytes)?;
-        let (reply, applied) = self.write(txn).await?;
+        let (reply, applied, _reserved) = self.write(txn).await?;
         let reply = pb::TxnResponse {
             header: self.context.header_of(&applied),
             ..convert::txn_reply(reply, applied.reply.revision)

@@ -20,6 +20,7 @@ mod queue;
 mod range_stream;
 mod reading;
 mod reflection;
+mod reserved;
 mod snapshot;
 mod store;
 mod stream;

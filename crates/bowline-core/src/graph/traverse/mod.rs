@@ -38,7 +38,7 @@ use std::ops::ControlFlow;
 
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, dangling_edge, require_block};
-use super::visits::{VisitEntry, NONE, Visited, Visits};
+use super::visits::{NONE, VisitEntry, Visited, Visits};
 use super::walk::{ByIds, Lend, Marks, Places, Row, RowBuffer, Walk};
 use crate::Result;
 use bowline_types::{BlockId, Direction, Stop};
