@@ -1,5 +1,11 @@
 //! Range reads as in etcd: bounds, filters, order, limit, count.
+//!
+//! With a limit, memory holds at most the entries of the reply and the one being visited, in whatever order
+//! ([`Selection`]). Where the order does not need the values, the scan leaves them out, and those of the reply
+//! are read afterwards, at the same revision.
 
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 use std::ops::Bound;
 
 use bowline_storage::Value;
@@ -148,8 +154,15 @@ pub(crate) fn read_within(
     let by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
     let early = (by_key || op.sort_order == SortOrder::None) && !is_filtered && limit > 0;
     let read_max = limit.saturating_add(usize::from(!by_key));
+    // Otherwise all entries are visited, and the first `limit` of them in the requested order are kept.
+    let mut selection = (!early && limit > 0).then(|| Selection::new(op, limit));
     let is_without_values = op.keys_only && op.sort_target != SortTarget::Value;
-    let has_values = !op.count_only && !is_without_values;
+    // A bounded budget counts the values that are visited.
+    let reads_values_later = selection.is_some()
+        && op.sort_target != SortTarget::Value
+        && !op.keys_only
+        && !work.is_limited();
+    let has_values = !op.count_only && !is_without_values && !reads_values_later;
     for_each(engine, overlay, &span, at, has_values, &mut |mut entry| {
         if !work.take(1, (entry.key.len() + entry.value.len()) as u64) {
             return Ok(false);
@@ -158,10 +171,14 @@ pub(crate) fn read_within(
         if op.count_only || (early && reply.entries.len() >= read_max) || !passes(op, &entry) {
             return Ok(true);
         }
-        if is_without_values {
+        if !has_values {
+            // A write of the transaction itself has its value.
             entry.value = Value::default();
         }
-        reply.entries.push(entry);
+        match &mut selection {
+            Some(selection) => selection.offer(entry),
+            None => reply.entries.push(entry),
+        }
         Ok(true)
     })?;
     if let Err(refusal) = work.check() {
@@ -170,20 +187,41 @@ pub(crate) fn read_within(
     if op.count_only {
         return Ok(Ok(reply));
     }
-    sort(op, &mut reply.entries);
-    if limit > 0 {
-        reply.more = match early {
-            true => reply.count > op.limit,
-            false => reply.entries.len() > limit,
-        };
-        reply.entries.truncate(limit);
+    match selection {
+        Some(selection) => {
+            reply.more = selection.offered > limit;
+            reply.entries = selection.into_entries();
+        }
+        None => {
+            sort(op, &mut reply.entries);
+            if limit > 0 {
+                reply.more = reply.count > op.limit;
+                reply.entries.truncate(limit);
+            }
+        }
     }
     if op.keys_only {
         for entry in &mut reply.entries {
             entry.value = Value::default();
         }
     }
+    if reads_values_later {
+        for entry in &mut reply.entries {
+            entry.value = value_at(engine, overlay, entry, at)?;
+        }
+    }
     Ok(Ok(reply))
+}
+
+/// The value of an entry that was found at `at` without it.
+fn value_at(engine: &Engine, overlay: &Overlay, entry: &Entry, at: Revision) -> Result<Value> {
+    let mut value = None;
+    let span = Span::Key(entry.key.to_vec());
+    for_each_entry(engine, overlay, &span, at, &mut |found| {
+        value = (found.mod_revision == entry.mod_revision).then_some(found.value);
+        Ok(false)
+    })?;
+    value.ok_or_else(|| record::invalid(&entry.key))
 }
 
 fn passes(op: &RangeOp, entry: &Entry) -> bool {
@@ -195,22 +233,103 @@ fn passes(op: &RangeOp, entry: &Entry) -> bool {
         && below(op.max_create_revision, entry.create_revision)
 }
 
-/// Entries with equal sort keys stay in the order of their keys, also in descending order.
-fn sort(op: &RangeOp, entries: &mut [Entry]) {
-    let order = |a: &Entry, b: &Entry| match op.sort_target {
+/// The order of two entries by the target of a range, smallest first.
+fn by_target(target: SortTarget, a: &Entry, b: &Entry) -> Ordering {
+    match target {
         SortTarget::Key => a.key.cmp(&b.key),
         SortTarget::Version => a.version.cmp(&b.version),
         SortTarget::Create => a.create_revision.cmp(&b.create_revision),
         SortTarget::Mod => a.mod_revision.cmp(&b.mod_revision),
         SortTarget::Value => a.value.cmp(&b.value),
-    };
-    match op.sort_order {
-        SortOrder::Descend => entries.sort_by(|a, b| order(b, a)),
-        // They are read in this order.
-        _ if op.sort_target == SortTarget::Key => {}
-        _ => entries.sort_by(order),
     }
 }
+
+/// Entries with equal sort keys stay in the order of their keys, also in descending order.
+fn sort(op: &RangeOp, entries: &mut [Entry]) {
+    match op.sort_order {
+        SortOrder::Descend => entries.sort_by(|a, b| by_target(op.sort_target, b, a)),
+        // They are read in this order.
+        _ if op.sort_target == SortTarget::Key => {}
+        _ => entries.sort_by(|a, b| by_target(op.sort_target, a, b)),
+    }
+}
+
+/// The first `limit` entries in the order of a range, of any number that are offered in any order. It keeps
+/// no more than those.
+struct Selection {
+    target: SortTarget,
+    is_descending: bool,
+    /// Above zero.
+    limit: usize,
+    /// The last of the kept entries is the greatest.
+    kept: BinaryHeap<Ranked>,
+    offered: usize,
+}
+
+impl Selection {
+    fn new(op: &RangeOp, limit: usize) -> Selection {
+        Selection {
+            target: op.sort_target,
+            is_descending: op.sort_order == SortOrder::Descend,
+            limit,
+            kept: BinaryHeap::new(),
+            offered: 0,
+        }
+    }
+
+    fn offer(&mut self, entry: Entry) {
+        self.offered += 1;
+        let offered = Ranked {
+            target: self.target,
+            is_descending: self.is_descending,
+            entry,
+        };
+        if self.kept.len() < self.limit {
+            self.kept.push(offered);
+        } else if let Some(mut last) = self.kept.peek_mut()
+            && offered < *last
+        {
+            *last = offered;
+        }
+    }
+
+    fn into_entries(self) -> Vec<Entry> {
+        let sorted = self.kept.into_sorted_vec().into_iter();
+        sorted.map(|ranked| ranked.entry).collect()
+    }
+}
+
+/// An entry with its place in the order of a range: what [`sort`] puts first is the smallest.
+struct Ranked {
+    target: SortTarget,
+    is_descending: bool,
+    entry: Entry,
+}
+
+impl Ord for Ranked {
+    fn cmp(&self, other: &Ranked) -> Ordering {
+        let order = by_target(self.target, &self.entry, &other.entry);
+        let order = match self.is_descending {
+            true => order.reverse(),
+            false => order,
+        };
+        order.then_with(|| self.entry.key.cmp(&other.entry.key))
+    }
+}
+
+impl PartialOrd for Ranked {
+    fn partial_cmp(&self, other: &Ranked) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ranked {
+    fn eq(&self, other: &Ranked) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ranked {}
 
 /// Whether a condition holds for every key of its span; as in etcd, without any key the comparison with an
 /// absent one decides. The work is charged to `work`, which the caller must check.

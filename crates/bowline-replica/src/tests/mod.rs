@@ -9,6 +9,7 @@
 //! | [`installation`] | the installation of another member's tables |
 //! | [`leases`] | who ends a lease, with its keys, and who records its remaining time |
 //! | [`order`] | watchers receive the writes of a transaction in their order |
+//! | [`ranges`] | the order and the limit of a range |
 //! | [`same_as_library`] | the same transactions through the library and through commands |
 //! | [`space`] | lack of space, in the cluster and on the disk |
 //! | [`transactions`] | conditions, operations and refusals of a transaction |
@@ -23,6 +24,7 @@ mod encoding;
 mod installation;
 mod leases;
 mod order;
+mod ranges;
 mod same_as_library;
 mod space;
 mod transactions;

@@ -15,8 +15,8 @@
 //! way until the client has taken it: a client that requests everything and reads nothing waits for itself
 //! only.
 //!
-//! A range sorted by something other than the key must be in memory as a whole. It is measured first, and
-//! charged to the connection.
+//! A range sorted by something other than the key must be in memory as a whole; with a limit, what the limit
+//! lets through. That is measured first, and charged to the connection.
 //!
 //! Invariants:
 //!
@@ -24,6 +24,7 @@
 //! - A long range keeps in memory the part being sent and the part being made; before the client takes it,
 //!   nothing.
 
+use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,7 +46,7 @@ use super::range_stream::range_of;
 use super::stream::{Stepwise, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
-use crate::memory::{Charge, current_account};
+use crate::memory::{Charge, OverBudget, current_account};
 use crate::read_threads::ReadThreads;
 use crate::status::{Fault, status};
 
@@ -58,7 +59,8 @@ const PART_BYTES: usize = 256 << 10;
 /// The charge of a long reply: the part being made, one as a message, and two on their way.
 const CHARGED_BYTES: usize = 4 * PART_BYTES;
 
-/// Whether this module reads the range: not single keys, and not counts only.
+/// Whether this module reads the range: not single keys, and not counts only. With a limit of 1 a range holds
+/// as much memory as a single key, in whatever order.
 pub(super) fn is_wide(op: &RangeOp) -> bool {
     !op.range_end.is_empty() && !op.count_only && op.limit != 1
 }
@@ -177,19 +179,18 @@ async fn sorted(
     level: ReadLevel,
     snapshot: &Snapshot,
 ) -> Result<Response<pb::RangeResponse>, Status> {
-    // With a limit, the smallest or largest of all keys are returned, so all are read.
-    let all = RangeOp {
-        limit: 0,
-        ..op.clone()
-    };
-    let snapshot = snapshot.clone();
-    let measured = read_on(&context.long_reads, move || measure(&snapshot, &all)).await?;
     let mut charge = Charge::none(current_account(&context.memory));
-    if measured.bytes > WHOLE_BYTES as u64 {
-        // Once as entries, once as a message.
-        let bytes = usize::try_from(measured.bytes.saturating_mul(2)).unwrap_or(usize::MAX / 2);
-        charge.set(bytes)?;
-    }
+    let measured = read_on(&context.long_reads, {
+        let (snapshot, op) = (snapshot.clone(), op.clone());
+        move || {
+            let bytes = sorted_bytes(&snapshot, &op, &mut charge)?;
+            Ok(bytes.map(|bytes| (bytes, charge)))
+        }
+    })
+    .await?;
+    let (bytes, mut charge) = measured?;
+    let charged = if bytes > 2 * WHOLE_BYTES { bytes } else { 0 };
+    charge.set(charged)?;
     let read = context.client.range(&op, level).await.map_err(status)?;
     let reply = pb::RangeResponse {
         header: context.header_of_read(&read.point),
@@ -331,6 +332,100 @@ fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
     match walked {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(measured),
+    }
+}
+
+/// The bytes that a sorted range holds in memory: once as entries, once as a message. What the measuring itself
+/// holds is charged.
+fn sorted_bytes(
+    snapshot: &Snapshot,
+    op: &RangeOp,
+    charge: &mut Charge,
+) -> bowline::Result<Result<usize, OverBudget>> {
+    let is_filtered = op.min_mod_revision != 0
+        || op.max_mod_revision != 0
+        || op.min_create_revision != 0
+        || op.max_create_revision != 0;
+    if op.limit > 0 && (op.sort_order != SortOrder::None || is_filtered) {
+        return selected_bytes(snapshot, op, charge);
+    }
+    // Without an order the first keys are sorted, one more than the limit.
+    let limit = match op.limit {
+        0 => 0,
+        limit => limit.saturating_add(1),
+    };
+    let measured = measure(
+        snapshot,
+        &RangeOp {
+            limit,
+            ..op.clone()
+        },
+    )?;
+    let bytes = usize::try_from(measured.bytes.saturating_mul(2)).unwrap_or(usize::MAX / 2);
+    Ok(Ok(bytes))
+}
+
+/// [`sorted_bytes`] of a range that keeps the first entries in its order up to its limit, of all that are
+/// visited.
+fn selected_bytes(
+    snapshot: &Snapshot,
+    op: &RangeOp,
+    charge: &mut Charge,
+) -> bowline::Result<Result<usize, OverBudget>> {
+    /// A kept entry: its place in the order, the place of its key, its bytes.
+    type Ranked = (u64, u64, usize);
+    let limit = usize::try_from(op.limit).unwrap_or(usize::MAX);
+    let mut kept: BinaryHeap<Ranked> = BinaryHeap::new();
+    let mut visited = 0_u64;
+    let walked = snapshot.range(range_of(op))?.visit(|at| {
+        let entry = match at.to_entry_without_value() {
+            Ok(entry) => entry,
+            Err(error) => return ControlFlow::Break(Err(error)),
+        };
+        if !passes(op, &entry) {
+            return ControlFlow::Continue(());
+        }
+        visited += 1;
+        let rank = match op.sort_target {
+            SortTarget::Key => visited,
+            SortTarget::Version => entry.version,
+            SortTarget::Create => entry.create_revision.get(),
+            SortTarget::Mod => entry.mod_revision.get(),
+            // While values are compared, the longest of all may be held.
+            SortTarget::Value => 0,
+        };
+        let has_value = !op.keys_only || op.sort_target == SortTarget::Value;
+        let value_bytes = if has_value { at.value.len() } else { 0 };
+        let bytes = field_bytes(key_value_bytes(entry, value_bytes));
+        let rank = match (op.sort_target, op.sort_order) {
+            (SortTarget::Value, _) => !(bytes as u64),
+            (_, SortOrder::Descend) => !rank,
+            _ => rank,
+        };
+        let found = (rank, visited, bytes);
+        if kept.len() < limit {
+            kept.push(found);
+            let own_bytes = kept.capacity() * size_of::<Ranked>();
+            if own_bytes > WHOLE_BYTES
+                && let Err(refused) = charge.set(own_bytes)
+            {
+                return ControlFlow::Break(Ok(refused));
+            }
+        } else if let Some(mut last) = kept.peek_mut()
+            && found < *last
+        {
+            *last = found;
+        }
+        ControlFlow::Continue(())
+    })?;
+    match walked {
+        ControlFlow::Break(Err(error)) => Err(error),
+        ControlFlow::Break(Ok(refused)) => Ok(Err(refused)),
+        ControlFlow::Continue(()) => {
+            // Each as it is measured twice, and the fields of an entry.
+            let bytes_of = |(_, _, bytes): &Ranked| 2 * bytes + size_of::<Entry>();
+            Ok(Ok(kept.iter().map(bytes_of).sum()))
+        }
     }
 }
 

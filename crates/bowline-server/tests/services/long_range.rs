@@ -148,3 +148,59 @@ async fn a_range_that_is_sorted_beyond_the_budget_is_refused_and_one_by_key_is_n
     assert_eq!(refused.code(), Code::ResourceExhausted);
     check(&kv.range(all()).await.unwrap().into_inner(), 0..KEYS);
 }
+
+/// A limit of 1 was not charged whatever it kept, and a higher one was charged twice the whole range.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sorted_range_with_a_limit_is_charged_by_its_reply() {
+    let limit = (2 << 20).to_string();
+    let running = filled(&[
+        ("max-connection-memory", &limit),
+        ("max-client-memory", &limit),
+    ])
+    .await;
+    let mut kv = running.kv().await;
+    let newest_first = |limit| pb::RangeRequest {
+        limit,
+        sort_order: SortOrder::Descend.into(),
+        sort_target: SortTarget::Mod.into(),
+        ..all()
+    };
+    let refused = kv.range(newest_first(0)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let refused = kv.range(newest_first(300)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    for limit in [1, 2, 20] {
+        let request = newest_first(limit);
+        let reply = kv.range(request.clone()).await.unwrap().into_inner();
+        check(&reply, (0..KEYS).rev().take(limit as usize));
+        assert_eq!((reply.count, reply.more), (KEYS as i64, true), "{limit}");
+        let txn = pb::TxnRequest {
+            success: vec![pb::RequestOp {
+                request: Some(pb::request_op::Request::RequestRange(request)),
+            }],
+            ..pb::TxnRequest::default()
+        };
+        let in_txn = kv.txn(txn).await.unwrap().into_inner().responses;
+        let Some(pb::response_op::Response::ResponseRange(in_txn)) = &in_txn[0].response else {
+            panic!("{in_txn:?}");
+        };
+        assert_eq!(in_txn.kvs, reply.kvs);
+        let by_value = pb::RangeRequest {
+            sort_target: SortTarget::Value.into(),
+            ..newest_first(limit)
+        };
+        let reply = kv.range(by_value).await.unwrap().into_inner();
+        let kvs = reply.kvs.iter();
+        let numbers: Vec<(usize, u8)> = kvs.map(|kv| (kv.value.len(), kv.value[0])).collect();
+        // Of the numbers up to 255 there is one more or one less of a kind.
+        assert_eq!(numbers.len(), limit as usize);
+        assert!(numbers.is_sorted_by(|a, b| a >= b) && numbers[0] == (VALUE_BYTES, 255));
+        let ask = format!(
+            r#"{{"key":"ay8=","range_end":"azA=","limit":{limit},"sort_order":"DESCEND","sort_target":"MOD"}}"#
+        );
+        let (status, text) = post(&running, "/v3/kv/range", &ask).await;
+        assert_eq!(status, 200, "{text}");
+        assert!(text.contains(r#""mod_revision":"401""#), "{text}");
+        assert_eq!(text.matches("mod_revision").count(), limit as usize);
+    }
+}
