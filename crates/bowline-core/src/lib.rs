@@ -37,3 +37,9 @@ pub use bowline_storage::Value;
 pub use bowline_types::Revision;
 pub use error::{Error, Result};
 pub use graph::BlockId;
+
+/// The seeds of a random test: `fixed`, and fresh ones.
+#[cfg(test)]
+fn seeds(fixed: std::ops::Range<u64>) -> bowline_testing::seed::Seeds {
+    bowline_testing::Seed::many(fixed, "-p bowline-core --lib")
+}

@@ -48,3 +48,9 @@ pub use error::{Error, Result};
 pub(crate) use types::Revision;
 pub use types::{EntryKind, Index, TreeId};
 pub use value::Value;
+
+/// The seeds of a random test: `fixed`, and fresh ones.
+#[cfg(test)]
+fn seeds(fixed: std::ops::Range<u64>) -> bowline_testing::seed::Seeds {
+    bowline_testing::Seed::many(fixed, "-p bowline-storage --lib")
+}

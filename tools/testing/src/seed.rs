@@ -7,7 +7,8 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::sync::OnceLock;
+use std::ops::Range;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// The environment variable that sets the seed.
@@ -66,20 +67,25 @@ impl Seed {
         Seed::named().or_else(|| Seed::fresh(test))
     }
 
-    /// The fresh seed of this process, printed with the name of the test, or its runner; `None` when
-    /// `BOWLINE_SEED` sets another, or `BOWLINE_FRESH_SEED` is `0`.
+    /// The fresh seed of this process, printed once with the name of the test, of its runner or of its suite;
+    /// `None` when `BOWLINE_SEED` sets another, or `BOWLINE_FRESH_SEED` is `0`.
     #[must_use]
     pub fn fresh(test: &str) -> Option<Seed> {
         static FRESH: OnceLock<u64> = OnceLock::new();
+        static PRINTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
         let is_unwanted = std::env::var_os(FRESH_VARIABLE).is_some_and(|value| value == "0");
         if is_unwanted || std::env::var_os(VARIABLE).is_some() {
             return None;
         }
         // A hasher's keys come from the system's randomness.
         let seed = Seed(*FRESH.get_or_init(|| RandomState::new().hash_one(0)));
-        // Past the runner, which hides the output of a passing test. A write error does not matter.
-        let line = format!("fresh seed of {test}: {VARIABLE}={}\n", seed.0);
-        let _ = io::stderr().write_all(line.as_bytes());
+        let mut printed = PRINTED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !printed.iter().any(|name| name == test) {
+            printed.push(test.to_owned());
+            // Past the runner, which hides the output of a passing test. A write error does not matter.
+            let line = format!("fresh seed of {test}: {VARIABLE}={}\n", seed.0);
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
         Some(seed)
     }
 
@@ -89,6 +95,35 @@ impl Seed {
     /// As [`Seed::from_env_or`].
     pub fn fixed_and_fresh(fixed: u64, test: &str) -> impl Iterator<Item = Seed> + use<> {
         std::iter::once(Seed::from_env_or(fixed)).chain(Seed::fresh(test))
+    }
+
+    /// The seeds of a test that tries many: `fixed`, and a tenth as many (at least one) from [`Seed::fresh`] on. If
+    /// `BOWLINE_SEED` is set: only that tenth, from its seed on.
+    ///
+    /// If the loop over them panics, it prints how to repeat the test from the current seed on. `suite` is what
+    /// `cargo test` needs to find it.
+    ///
+    /// ```
+    /// use bowline_testing::Seed;
+    ///
+    /// for seed in Seed::many(0..20, "-p my-crate --lib") {
+    ///     assert!(Seed(seed).rng().u8(0..10) < 10, "seed {seed}");
+    /// }
+    /// ```
+    ///
+    /// # Panics
+    /// As [`Seed::from_env_or`].
+    #[must_use]
+    pub fn many(fixed: Range<u64>, suite: &'static str) -> Seeds {
+        let tenth = (fixed.end - fixed.start).div_ceil(10);
+        let (named, fresh) = (Seed::named(), Seed::fresh(suite));
+        Seeds {
+            suite,
+            fixed: if named.is_some() { 0..0 } else { fixed },
+            next: named.or(fresh).unwrap_or(Seed(0)),
+            left: if named.or(fresh).is_some() { tenth } else { 0 },
+            current: None,
+        }
     }
 
     /// A generator that starts at this seed.
@@ -108,6 +143,42 @@ impl Seed {
     /// Prints how to repeat the test if the guard is dropped by a panic.
     pub fn print_on_failure(self, test: &'static str) -> SeedGuard {
         SeedGuard { seed: self, test }
+    }
+}
+
+/// Iterator of [`Seed::many`].
+#[derive(Debug)]
+pub struct Seeds {
+    suite: &'static str,
+    fixed: Range<u64>,
+    /// The next one after the fixed ones, and how many are left from it on.
+    next: Seed,
+    left: u64,
+    current: Option<Seed>,
+}
+
+impl Iterator for Seeds {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.current = self.fixed.next().map(Seed).or_else(|| {
+            self.left = self.left.checked_sub(1)?;
+            let seed = self.next;
+            self.next = Seed(seed.0.wrapping_add(1));
+            Some(seed)
+        });
+        self.current.map(|seed| seed.0)
+    }
+}
+
+impl Drop for Seeds {
+    fn drop(&mut self) {
+        if let (true, Some(seed)) = (thread::panicking(), self.current) {
+            // The runner names a test's thread after it, unless it runs one at a time.
+            let this = thread::current();
+            let test = this.name().filter(|name| *name != "main");
+            eprintln!("{seed} {} {}", self.suite, test.unwrap_or_default());
+        }
     }
 }
 
@@ -165,6 +236,21 @@ mod tests {
                 assert_eq!(Seed::fresh("again"), Some(seeds[1]));
                 assert_eq!(Seed::named_or_fresh("again"), Some(seeds[1]));
             }
+        }
+    }
+
+    #[test]
+    fn many_seeds_are_the_fixed_ones_and_a_tenth_of_fresh_ones_or_the_named_ones() {
+        let suite = "-p bowline-testing --lib";
+        let fixed: Vec<u64> = (30..45).collect();
+        let seeds: Vec<u64> = Seed::many(30..45, suite).collect();
+        match (Seed::named(), Seed::fresh(suite)) {
+            (Some(Seed(first)), _) => assert_eq!(seeds, [first, first.wrapping_add(1)]),
+            (None, Some(Seed(first))) => {
+                assert_eq!(seeds[..15], fixed);
+                assert_eq!(seeds[15..], [first, first.wrapping_add(1)]);
+            }
+            (None, None) => assert_eq!(seeds, fixed),
         }
     }
 

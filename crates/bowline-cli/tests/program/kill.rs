@@ -24,7 +24,7 @@ const WHOLE: usize = 40;
 
 #[test]
 fn every_acknowledged_put_survives() {
-    let (kills, seed) = (setting("BOWLINE_KILLS", 100), setting("BOWLINE_SEED", 0xB0));
+    let (kills, seed) = (setting("BOWLINE_KILLS", 100), Seed::from_env_or(0xB0).0);
     println!(
         "repeat with: BOWLINE_SEED={seed} BOWLINE_KILLS={kills} cargo test -p bowline-cli --test program kill"
     );
@@ -157,7 +157,11 @@ fn every_acknowledged_put_survives() {
 
 #[test]
 fn a_killed_import_leaves_whole_batches_and_can_be_repeated() {
-    let mut rng = fastrand::Rng::with_seed(setting("BOWLINE_SEED", 0xB1));
+    let test = "-p bowline-cli --test program a_killed_import";
+    let seed = Seed::from_env_or(0xB1);
+    let _guard = seed.print_on_failure(test);
+    let mut rng = seed.rng();
+    let fresh = Seed::fresh(test);
     let place = Place::new();
     let mut text = String::new();
     for number in 0..20_000 {
@@ -165,7 +169,11 @@ fn a_killed_import_leaves_whole_batches_and_can_be_repeated() {
     }
     place.write("graph.txt", &text);
     let mut interrupted = 0;
-    for _ in 0..8 {
+    for round in 0..8 {
+        // When the last one is killed is new in each run.
+        if let (7, Some(fresh)) = (round, fresh) {
+            rng = fresh.rng();
+        }
         let mut child = place
             .command(&[
                 "import",

@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn hashes_of_consecutive_ids_spread() {
         // 4,096 ids into 65,536 cells by the low and by the high bits: chance fills about 3,970.
-        for seed in 0..64 {
+        for seed in crate::seeds(0..64) {
             let hashing = IdHashing { seed };
             for (shift, step) in [(0, 1), (48, 1), (0, 1 << 64), (48, 1 << 64)] {
                 let cells: std::collections::HashSet<u16> = (0..4096)

@@ -148,7 +148,7 @@ mod tests {
     /// split range add up to that range.
     #[test]
     fn segments_scanned_separately_give_the_same_index_and_splits_leave_nothing_out() {
-        for seed in 0..200 {
+        for seed in crate::seeds(0..200) {
             let mut rng = fastrand::Rng::with_seed(seed);
             let mut whole = SparseIndex::default();
             let mut apart = SparseIndex::default();

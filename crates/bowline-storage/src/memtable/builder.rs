@@ -270,7 +270,7 @@ mod tests {
     fn it_builds_what_the_writer_builds_and_the_writer_goes_on_in_it() {
         const CASES: u64 = if cfg!(miri) { 2 } else { 60 };
         const ENTRIES: usize = if cfg!(miri) { 80 } else { 1500 };
-        for seed in 0..CASES {
+        for seed in crate::seeds(0..CASES) {
             let mut rng = fastrand::Rng::with_seed(seed);
             let shapes: Vec<usize> = match seed % 7 {
                 6 => (0..6).collect(),

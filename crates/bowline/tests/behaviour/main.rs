@@ -26,3 +26,8 @@ mod support;
 mod transactions;
 mod upkeep;
 mod watch;
+
+/// The seeds of a random test: `fixed`, and fresh ones.
+fn seeds(fixed: std::ops::Range<u64>) -> bowline_testing::seed::Seeds {
+    bowline_testing::Seed::many(fixed, "-p bowline --test behaviour")
+}

@@ -15,8 +15,8 @@ use crate::support::{Disk, Stage, assert_error, keys_of, manual, number};
 /// Random own puts and deletes over random committed keys; then ranges over both, from both ends.
 #[test]
 fn a_range_merges_own_writes_from_both_ends() -> Result<()> {
-    let mut random = fastrand::Rng::with_seed(0x7a_2e11);
-    for round in 0..400 {
+    for seed in crate::seeds(0..400) {
+        let mut random = fastrand::Rng::with_seed(seed);
         let disk = Disk::new();
         let db = disk.open(manual());
         let mut model = BTreeMap::new();
@@ -25,7 +25,7 @@ fn a_range_merges_own_writes_from_both_ends() -> Result<()> {
             db.put(&key, "base")?;
             model.insert(key, "base");
         }
-        let stage = Stage::ALL[round % Stage::ALL.len()];
+        let stage = Stage::ALL[seed as usize % Stage::ALL.len()];
         let db = stage.reach(db, &disk, manual())?;
         let mut tx = db.begin();
         for _ in 0..random.usize(..12) {
@@ -51,16 +51,16 @@ fn a_range_merges_own_writes_from_both_ends() -> Result<()> {
             } else {
                 (iter.next_back(), left.pop().expect("not empty"))
             };
-            let got = got.unwrap_or_else(|| panic!("round {round}: {key} is missing"))?;
+            let got = got.unwrap_or_else(|| panic!("seed {seed}: {key} is missing"))?;
             assert_eq!(
                 (&got.key[..], &got.value[..]),
                 (key.as_bytes(), value.as_bytes()),
-                "{round}"
+                "seed {seed}"
             );
         }
         assert!(
             iter.next().is_none() && iter.next_back().is_none(),
-            "round {round}"
+            "seed {seed}"
         );
         drop(tx);
         let base = db

@@ -5,6 +5,7 @@ use super::super::memory::{BLOCK_KIND, MemoryGraph, random_graphs, ways};
 use super::super::source::KindFilter;
 use super::super::view::{Rows, RowsBuilder};
 use super::*;
+use bowline_testing::Seed;
 use bowline_types::{Block, BlockId};
 
 fn stats(graph: &MemoryGraph, kinds: &KindFilter) -> GraphStats<KindId> {
@@ -141,7 +142,10 @@ fn random_graphs_agree_with_counting_all_triples() {
             seen += found.triangles;
         }
     }
-    assert!(seen > 100, "some graphs have triangles: {seen}");
+    assert!(
+        Seed::named().is_some() || seen > 100,
+        "some graphs have triangles: {seen}"
+    );
 }
 
 /// The ego networks of Facebook users published by SNAP, whose page states these figures.

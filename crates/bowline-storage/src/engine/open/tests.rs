@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use bowline_testing::Seed;
+
 use super::*;
 use crate::engine::{BatchReader, BatchWriter};
 use crate::log::Background;
@@ -105,7 +107,7 @@ fn contents(replayed: &Replayed) -> (Versions, Revision, Index) {
 
 #[test]
 fn any_number_of_threads_recovers_the_same() {
-    for seed in 0..12 {
+    for seed in crate::seeds(0..12) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let vfs = MemoryVfs::default();
         let entries = rng.u64(1..1500);
@@ -149,7 +151,7 @@ fn revision_of(log: &Log, index: Index) -> Revision {
 #[test]
 fn any_number_of_threads_finds_the_same_fault() {
     let mut refused = 0;
-    for seed in 0..150 {
+    for seed in crate::seeds(0..150) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let vfs = MemoryVfs::default();
         let spoilt = [rng.u64(0..300), rng.u64(0..300)];
@@ -186,7 +188,7 @@ fn any_number_of_threads_finds_the_same_fault() {
             assert_eq!(fault(threads), expected, "seed {seed}, {threads} threads");
         }
     }
-    assert!(refused > 120, "{refused}");
+    assert!(Seed::named().is_some() || refused > 120, "{refused}");
 }
 
 /// A fault of each entry in turn, so that some are the first of a stretch whatever its bounds.
@@ -268,7 +270,7 @@ fn a_large_log_is_recovered_whole() {
 #[test]
 fn a_damaged_log_is_refused_alike_however_it_is_read() {
     let mut outcomes = BTreeMap::new();
-    for seed in 0..120 {
+    for seed in crate::seeds(0..120) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let vfs = MemoryVfs::default();
         write_log(&vfs, &mut rng, 250, |_, _| {});
@@ -293,5 +295,6 @@ fn a_damaged_log_is_refused_alike_however_it_is_read() {
             assert_eq!(found(threads), expected, "seed {seed}, {threads} threads");
         }
     }
-    assert!(outcomes.values().all(|count| *count > 20), "{outcomes:?}");
+    let is_either = outcomes.values().all(|count| *count > 20);
+    assert!(Seed::named().is_some() || is_either, "{outcomes:?}");
 }

@@ -371,7 +371,9 @@ fn merging(seed: u64, has_blobs: bool) -> Merging {
 #[test]
 fn a_merge_killed_at_any_step_loses_nothing_and_starts_anew() {
     for has_blobs in KINDS {
-        kill_at_any_step(merging(1, has_blobs));
+        for seed in crate::seeds(1..2) {
+            kill_at_any_step(merging(seed, has_blobs));
+        }
     }
 }
 
@@ -410,7 +412,9 @@ fn kill_at_any_step((disk, versions, options, all): Merging) {
 #[test]
 fn a_merge_that_fails_at_any_step_is_repeated_in_the_same_process() {
     for has_blobs in KINDS {
-        fail_at_any_step(merging(2, has_blobs));
+        for seed in crate::seeds(2..3) {
+            fail_at_any_step(merging(seed, has_blobs));
+        }
     }
 }
 
@@ -452,7 +456,9 @@ fn fail_at_any_step((disk, versions, options, all): Merging) {
 #[test]
 fn a_merge_on_a_full_disk_gives_back_all_room_it_took() {
     for has_blobs in KINDS {
-        fill_at_any_step(merging(3, has_blobs));
+        for seed in crate::seeds(3..4) {
+            fill_at_any_step(merging(seed, has_blobs));
+        }
     }
 }
 
@@ -578,8 +584,8 @@ fn a_table_that_crosses_the_borders_of_ranges_is_merged_once() {
 
 #[test]
 fn threads_merge_what_one_does_for_every_strategy() {
-    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
-        let mut rng = fastrand::Rng::with_seed(number as u64 + 91);
+    for (seed, strategy) in strategies(91) {
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut options = options(strategy, History::All);
         options.log.background = Background::Threads;
         options.compaction.range_bytes_min = 256;

@@ -182,10 +182,19 @@ impl Harness {
 pub(super) const STRATEGIES: [Strategy; 3] =
     [Strategy::LazyLeveling, Strategy::Leveled, Strategy::Tiered];
 
+/// Each strategy with a seed, from `first` on; and one of them with a fresh seed.
+fn strategies(first: u64) -> impl Iterator<Item = (u64, Strategy)> {
+    let seeds = crate::seeds(first..first + STRATEGIES.len() as u64);
+    seeds.map(move |seed| {
+        let number = seed.wrapping_sub(first) % STRATEGIES.len() as u64;
+        (seed, STRATEGIES[number as usize])
+    })
+}
+
 #[test]
 fn every_strategy_keeps_every_revision_readable() {
-    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
-        let mut rng = fastrand::Rng::with_seed(number as u64 + 11);
+    for (seed, strategy) in strategies(11) {
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut harness = Harness::new(strategy, History::All);
         for step in 0..700 {
             harness.commit(&mut rng);
@@ -220,8 +229,8 @@ fn every_strategy_keeps_every_revision_readable() {
 
 #[test]
 fn without_history_space_comes_back_and_pins_still_read() {
-    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
-        let mut rng = fastrand::Rng::with_seed(number as u64 + 31);
+    for (seed, strategy) in strategies(31) {
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut harness = Harness::new(strategy, History::None);
         let mut pins = Vec::new();
         for step in 0..600 {
@@ -264,8 +273,8 @@ fn without_history_space_comes_back_and_pins_still_read() {
 /// the versions since lead to what it has now. A tree that holds none keeps nothing for that.
 #[test]
 fn what_a_tree_holds_leads_from_there_to_now() {
-    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
-        let mut rng = fastrand::Rng::with_seed(number as u64 + 77);
+    for (seed, strategy) in strategies(77) {
+        let mut rng = fastrand::Rng::with_seed(seed);
         let mut harness = Harness::new(strategy, History::None);
         let mut held: Held = None;
         let mut rounds = 0;
@@ -321,116 +330,120 @@ fn what_a_tree_holds_leads_from_there_to_now() {
 /// a scan that compares by these must still compare the keys.
 #[test]
 fn a_scan_of_any_range_over_many_runs_is_that_of_a_sorted_map() {
-    let mut rng = fastrand::Rng::with_seed(17);
-    let key = |rng: &mut fastrand::Rng| {
-        let start = [&b""[..], b"a", b"tenant/", b"tenant/1", b"tenant/12"][rng.usize(..5)];
-        let mut key = start.to_vec();
-        key.extend((0..rng.usize(..5)).map(|_| b"\0a\xff"[rng.usize(..3)]));
-        key
-    };
-    let mut options = options(Strategy::Tiered, History::All);
-    options.compaction.runs_max = 9;
-    let engine = open(&MemoryVfs::default(), &options);
-    // Newest revision first.
-    let mut model = BTreeMap::<Vec<u8>, Vec<(Revision, Option<u8>)>>::new();
-    for round in 0..9 {
-        for _ in 0..40 {
-            let revision = engine.visible() + 1;
-            let (key, value) = (key(&mut rng), (rng.u8(..4) > 0).then(|| rng.u8(..)));
-            let mut batch = Vec::new();
-            let mut writer = BatchWriter::start(&mut batch, revision);
-            match value {
-                Some(value) => writer.put(TreeId(1), &key, &[], &[value]),
-                None => writer.delete(TreeId(1), &key),
-            }
-            let mut commit = engine.begin_group(1, 1, batch.len() as u64).unwrap();
-            commit.apply(&batch).unwrap();
-            commit.finish().unwrap();
-            model.entry(key).or_default().insert(0, (revision, value));
-        }
-        if round < 8 {
-            engine.flush().unwrap();
-        }
-    }
-    let runs: u64 = engine.stats().levels[1]
-        .iter()
-        .map(|level| level.runs)
-        .sum();
-    assert!(runs >= 6, "{runs} runs are not many");
-    for _ in 0..2_000 {
-        let mut bounds = [key(&mut rng), key(&mut rng)];
-        bounds.sort();
-        if bounds[0] == bounds[1] {
-            // An empty range of one kind is no range for the model.
-            bounds[1].push(0);
-        }
-        let [lower, upper] = bounds.map(|key| match rng.u8(..6) {
-            0 | 1 => Bound::Included(key),
-            2 | 3 => Bound::Excluded(key),
-            _ => Bound::Unbounded,
-        });
-        let at = rng.u64(1..=engine.visible());
-        let present = |(key, versions): (&Vec<u8>, &Vec<(Revision, Option<u8>)>)| {
-            let (_, value) = versions.iter().find(|(revision, _)| *revision <= at)?;
-            value.map(|value| (key.clone(), value))
+    for seed in crate::seeds(17..18) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let key = |rng: &mut fastrand::Rng| {
+            let start = [&b""[..], b"a", b"tenant/", b"tenant/1", b"tenant/12"][rng.usize(..5)];
+            let mut key = start.to_vec();
+            key.extend((0..rng.usize(..5)).map(|_| b"\0a\xff"[rng.usize(..3)]));
+            key
         };
-        let range = (lower.clone(), upper.clone());
-        let mut expected: Vec<_> = model.range(range.clone()).filter_map(present).collect();
-        for direction in [ScanDirection::Forward, ScanDirection::Backward] {
-            let (lower, upper) = (lower.clone(), upper.clone());
-            let mut scan = engine.scan(TreeId(1), lower, upper, at, direction);
-            let mut found = Vec::new();
-            while scan.advance().unwrap() {
-                assert_eq!(scan.position(), Some(scan.key()));
-                found.push((scan.key().to_vec(), scan.bytes()[0]));
+        let mut options = options(Strategy::Tiered, History::All);
+        options.compaction.runs_max = 9;
+        let engine = open(&MemoryVfs::default(), &options);
+        // Newest revision first.
+        let mut model = BTreeMap::<Vec<u8>, Vec<(Revision, Option<u8>)>>::new();
+        for round in 0..9 {
+            for _ in 0..40 {
+                let revision = engine.visible() + 1;
+                let (key, value) = (key(&mut rng), (rng.u8(..4) > 0).then(|| rng.u8(..)));
+                let mut batch = Vec::new();
+                let mut writer = BatchWriter::start(&mut batch, revision);
+                match value {
+                    Some(value) => writer.put(TreeId(1), &key, &[], &[value]),
+                    None => writer.delete(TreeId(1), &key),
+                }
+                let mut commit = engine.begin_group(1, 1, batch.len() as u64).unwrap();
+                commit.apply(&batch).unwrap();
+                commit.finish().unwrap();
+                model.entry(key).or_default().insert(0, (revision, value));
             }
-            assert!(scan.position().is_none());
-            assert_eq!(found, expected, "{range:?} at {at} {direction:?}");
-            expected.reverse();
+            if round < 8 {
+                engine.flush().unwrap();
+            }
+        }
+        let runs: u64 = engine.stats().levels[1]
+            .iter()
+            .map(|level| level.runs)
+            .sum();
+        assert!(runs >= 6, "{runs} runs are not many");
+        for _ in 0..2_000 {
+            let mut bounds = [key(&mut rng), key(&mut rng)];
+            bounds.sort();
+            if bounds[0] == bounds[1] {
+                // An empty range of one kind is no range for the model.
+                bounds[1].push(0);
+            }
+            let [lower, upper] = bounds.map(|key| match rng.u8(..6) {
+                0 | 1 => Bound::Included(key),
+                2 | 3 => Bound::Excluded(key),
+                _ => Bound::Unbounded,
+            });
+            let at = rng.u64(1..=engine.visible());
+            let present = |(key, versions): (&Vec<u8>, &Vec<(Revision, Option<u8>)>)| {
+                let (_, value) = versions.iter().find(|(revision, _)| *revision <= at)?;
+                value.map(|value| (key.clone(), value))
+            };
+            let range = (lower.clone(), upper.clone());
+            let mut expected: Vec<_> = model.range(range.clone()).filter_map(present).collect();
+            for direction in [ScanDirection::Forward, ScanDirection::Backward] {
+                let (lower, upper) = (lower.clone(), upper.clone());
+                let mut scan = engine.scan(TreeId(1), lower, upper, at, direction);
+                let mut found = Vec::new();
+                while scan.advance().unwrap() {
+                    assert_eq!(scan.position(), Some(scan.key()));
+                    found.push((scan.key().to_vec(), scan.bytes()[0]));
+                }
+                assert!(scan.position().is_none());
+                assert_eq!(found, expected, "{range:?} at {at} {direction:?}");
+                expected.reverse();
+            }
         }
     }
 }
 
 #[test]
 fn a_checkpoint_is_a_database_of_its_own() {
-    let mut rng = fastrand::Rng::with_seed(5);
-    let mut harness = Harness::new(Strategy::LazyLeveling, History::All);
-    for _ in 0..200 {
-        harness.commit(&mut rng);
-    }
-    let revision = harness
-        .engine
-        .checkpoint(std::path::Path::new("/copy"))
-        .unwrap();
-    assert_eq!(revision, harness.engine.visible());
-    let error = harness
-        .engine
-        .checkpoint(std::path::Path::new("/copy"))
-        .unwrap_err();
-    assert!(error.to_string().contains("/copy"), "{error}");
-    let expected: Vec<_> = (0..TREES)
-        .map(|tree| harness.expected_range(tree, revision))
-        .collect();
-    for _ in 0..100 {
-        harness.commit(&mut rng);
-    }
-    let clock = Arc::new(SystemClock::new());
-    let vfs = Arc::new(harness.vfs.clone());
-    for _ in 0..2 {
-        let copy =
-            Engine::open(vfs.clone(), clock.clone(), "/copy", harness.options.clone()).unwrap();
-        assert_eq!(copy.visible(), revision);
-        assert_eq!(copy.database_id(), harness.engine.database_id());
-        let other = Harness {
-            vfs: harness.vfs.clone(),
-            options: harness.options.clone(),
-            engine: copy,
-            versions: Versions::new(),
-            value_bytes_max: 60,
-        };
-        for tree in 0..TREES {
-            let found = other.scan(tree, revision, ScanDirection::Forward);
-            assert_eq!(found, expected[usize::from(tree)]);
+    for seed in crate::seeds(5..6) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut harness = Harness::new(Strategy::LazyLeveling, History::All);
+        for _ in 0..200 {
+            harness.commit(&mut rng);
+        }
+        let revision = harness
+            .engine
+            .checkpoint(std::path::Path::new("/copy"))
+            .unwrap();
+        assert_eq!(revision, harness.engine.visible());
+        let error = harness
+            .engine
+            .checkpoint(std::path::Path::new("/copy"))
+            .unwrap_err();
+        assert!(error.to_string().contains("/copy"), "{error}");
+        let expected: Vec<_> = (0..TREES)
+            .map(|tree| harness.expected_range(tree, revision))
+            .collect();
+        for _ in 0..100 {
+            harness.commit(&mut rng);
+        }
+        let clock = Arc::new(SystemClock::new());
+        let vfs = Arc::new(harness.vfs.clone());
+        for _ in 0..2 {
+            let copy =
+                Engine::open(vfs.clone(), clock.clone(), "/copy", harness.options.clone()).unwrap();
+            assert_eq!(copy.visible(), revision);
+            assert_eq!(copy.database_id(), harness.engine.database_id());
+            let other = Harness {
+                vfs: harness.vfs.clone(),
+                options: harness.options.clone(),
+                engine: copy,
+                versions: Versions::new(),
+                value_bytes_max: 60,
+            };
+            for tree in 0..TREES {
+                let found = other.scan(tree, revision, ScanDirection::Forward);
+                assert_eq!(found, expected[usize::from(tree)]);
+            }
         }
     }
 }
@@ -438,22 +451,24 @@ fn a_checkpoint_is_a_database_of_its_own() {
 /// A program that runs for one write, a thousand times, left a thousand segments of the log.
 #[test]
 fn many_short_openings_do_not_pile_up_files() {
-    let mut rng = fastrand::Rng::with_seed(9);
-    let mut harness = Harness::new(Strategy::LazyLeveling, History::All);
-    for _ in 0..100 {
-        harness.commit(&mut rng);
-        harness.reopen();
-        let segments = harness
-            .vfs
-            .read_dir(&Layout::new("/db").log())
-            .unwrap()
-            .len();
-        assert!(
-            segments <= LOG_SEGMENTS_AT_OPEN_MAX + 3,
-            "{segments} files in the log"
-        );
+    for seed in crate::seeds(9..10) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut harness = Harness::new(Strategy::LazyLeveling, History::All);
+        for _ in 0..100 {
+            harness.commit(&mut rng);
+            harness.reopen();
+            let segments = harness
+                .vfs
+                .read_dir(&Layout::new("/db").log())
+                .unwrap()
+                .len();
+            assert!(
+                segments <= LOG_SEGMENTS_AT_OPEN_MAX + 3,
+                "{segments} files in the log"
+            );
+        }
+        harness.compare_at(harness.engine.visible());
     }
-    harness.compare_at(harness.engine.visible());
 }
 
 #[test]
@@ -486,33 +501,35 @@ fn a_group_dropped_half_way_stops_writing_and_shows_nothing() {
 
 #[test]
 fn a_version_above_a_bound_is_found_wherever_it_lies() {
-    let mut rng = fastrand::Rng::with_seed(3);
-    let mut harness = Harness::new(Strategy::LazyLeveling, History::All);
-    for _ in 0..300 {
-        harness.commit(&mut rng);
-    }
-    let newest = harness.engine.visible();
-    for _ in 0..2_000 {
-        let (tree, since) = (rng.u8(0..TREES), rng.u64(0..newest + 2));
-        let key = format!("key-{:03}", rng.u32(0..210)).into_bytes();
-        let from = (tree, key.clone(), std::cmp::Reverse(Revision::MAX));
-        let last = harness.versions.range(from..).next();
-        let last = last.filter(|((t, k, _), _)| *t == tree && *k == key);
-        let expected = last
-            .map(|((.., revision), _)| revision.0)
-            .filter(|last| *last > since);
-        let read = |found: Option<Found<'_>>| found.map(|found| found.revision);
-        let found = harness
-            .engine
-            .read_since(TreeId(tree), &key, since, read)
-            .unwrap();
-        assert_eq!(found, expected);
-        let bound = Bound::Included(&key[..]);
-        let changed = harness
-            .engine
-            .changed_since(TreeId(tree), bound, bound, since)
-            .unwrap();
-        assert_eq!(changed, expected.is_some());
+    for seed in crate::seeds(3..4) {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut harness = Harness::new(Strategy::LazyLeveling, History::All);
+        for _ in 0..300 {
+            harness.commit(&mut rng);
+        }
+        let newest = harness.engine.visible();
+        for _ in 0..2_000 {
+            let (tree, since) = (rng.u8(0..TREES), rng.u64(0..newest + 2));
+            let key = format!("key-{:03}", rng.u32(0..210)).into_bytes();
+            let from = (tree, key.clone(), std::cmp::Reverse(Revision::MAX));
+            let last = harness.versions.range(from..).next();
+            let last = last.filter(|((t, k, _), _)| *t == tree && *k == key);
+            let expected = last
+                .map(|((.., revision), _)| revision.0)
+                .filter(|last| *last > since);
+            let read = |found: Option<Found<'_>>| found.map(|found| found.revision);
+            let found = harness
+                .engine
+                .read_since(TreeId(tree), &key, since, read)
+                .unwrap();
+            assert_eq!(found, expected);
+            let bound = Bound::Included(&key[..]);
+            let changed = harness
+                .engine
+                .changed_since(TreeId(tree), bound, bound, since)
+                .unwrap();
+            assert_eq!(changed, expected.is_some());
+        }
     }
 }
 

@@ -126,9 +126,9 @@ fn with_operands(strategy: Strategy, history: History) -> EngineOptions {
 
 #[test]
 fn operands_mean_the_same_after_every_flush_and_merge() {
-    for (number, strategy) in STRATEGIES.into_iter().enumerate() {
+    for (seed, strategy) in strategies(71) {
         for history in [History::None, History::All, History::Revisions(50)] {
-            let mut rng = fastrand::Rng::with_seed(number as u64 + 71);
+            let mut rng = fastrand::Rng::with_seed(seed);
             let vfs = MemoryVfs::default();
             let options = with_operands(strategy, history);
             let mut engine = open(&vfs, &options);

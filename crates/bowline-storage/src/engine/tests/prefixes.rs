@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
+use bowline_testing::Seed;
+
 use super::*;
 use crate::error::Result;
 
@@ -72,7 +74,7 @@ fn read(reader: &mut PrefixReader<'_>, prefix: &[u8], limit: usize) -> Vec<Vec<u
 #[test]
 fn a_reader_of_prefixes_finds_what_a_scan_finds() {
     let mut most_sources = (0, 0, 0);
-    for seed in 0..40 {
+    for seed in crate::seeds(0..40) {
         let mut rng = fastrand::Rng::with_seed(seed);
         let strategy = [Strategy::LazyLeveling, Strategy::Tiered][seed as usize % 2];
         let mut options = options(strategy, History::All);
@@ -120,7 +122,8 @@ fn a_reader_of_prefixes_finds_what_a_scan_finds() {
         }
     }
     let (memtables, runs, tables) = most_sources;
-    assert!(memtables > 3 && runs > 2 && tables > 2, "{most_sources:?}");
+    let are_many = memtables > 3 && runs > 2 && tables > 2;
+    assert!(Seed::named().is_some() || are_many, "{most_sources:?}");
 }
 
 /// At a pinned revision, while another thread commits, and memtables become tables.

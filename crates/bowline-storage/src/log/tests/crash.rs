@@ -3,8 +3,6 @@
 //! The model keeps the log's contents after each step since the last flush. What is recovered must
 //! be one of them: everything that was flushed, and a prefix of the groups that were not.
 
-use bowline_testing::Seed;
-
 use super::*;
 
 #[derive(Default)]
@@ -138,14 +136,7 @@ fn run(seed: u64) {
 
 #[test]
 fn crashes_anywhere_keep_what_was_flushed_and_tear_nothing() {
-    // A few more are new in each run.
-    let fresh = Seed::fresh("-p bowline-storage crashes_anywhere");
-    let fresh = fresh.map_or(0..0, |seed| (seed.0 >> 8)..(seed.0 >> 8) + 50);
-    let chosen = std::env::var_os("BOWLINE_SEED").map_or(0..0, |_| {
-        let first = Seed::from_env_or(0).0 >> 8;
-        first..first + 50
-    });
-    for seed in (0..1500).chain(fresh).chain(chosen) {
+    for seed in crate::seeds(0..1500) {
         run(seed);
     }
 }

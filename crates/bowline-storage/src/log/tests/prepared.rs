@@ -42,7 +42,7 @@ fn at_every_step_on(
         let (disk, log) = start();
         disk.stop_after(steps);
         is_done = action(&disk, log);
-        for seed in 0..12 {
+        for seed in crate::seeds(0..12) {
             let mut random = fastrand::Rng::with_seed(seed);
             let crash = match seed {
                 0 => Crash::Kill,

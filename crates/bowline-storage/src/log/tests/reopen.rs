@@ -213,7 +213,7 @@ fn a_crash_at_every_step_of_recovery_changes_nothing() {
             let first = start();
             first.stop_after(steps);
             let is_done = open(&first, 0).is_ok();
-            for seed in 0..20 {
+            for seed in crate::seeds(0..20) {
                 let second = first.crashed(Crash::Torn(&mut fastrand::Rng::with_seed(seed)));
                 let again = found(&second);
                 if lost_before || is_done {
