@@ -61,7 +61,9 @@ impl<N: Visited> Visits<N> {
     /// None, perhaps with room that an earlier traversal of this thread left.
     pub(super) fn new() -> Visits<N> {
         Visits {
-            entries: N::pool().map(std::thread::LocalKey::take).unwrap_or_default(),
+            entries: N::pool()
+                .map(std::thread::LocalKey::take)
+                .unwrap_or_default(),
             stop: Stop::Exhausted,
             edges_touched: 0,
         }
