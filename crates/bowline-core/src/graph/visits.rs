@@ -61,9 +61,10 @@ impl<N: Visited> Visits<N> {
     /// None, perhaps with room that an earlier traversal of this thread left.
     pub(super) fn new() -> Visits<N> {
         Visits {
-            entries: N::pool()
-                .map(std::thread::LocalKey::take)
-                .unwrap_or_default(),
+            entries: match N::pool() {
+                Some(pool) => pool.take(),
+                None => Vec::new(),
+            },
             stop: Stop::Exhausted,
             edges_touched: 0,
         }
