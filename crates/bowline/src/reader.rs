@@ -1,9 +1,11 @@
 //! [`DbReader`]: the read-only handle of a database, also of one that a cluster writes.
 
-use std::ops::Bound;
+use std::cmp::Reverse;
+use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
-use bowline_storage::engine::{EngineStats, Found, Want};
+use bowline_storage::blob::HEAD_BYTES;
+use bowline_storage::engine::{EngineStats, Found, SuperVersion, Want};
 use bowline_storage::{EntryKind, Value};
 use bowline_types::Revision;
 
@@ -231,21 +233,109 @@ impl DbReader {
     /// # Errors
     /// `EmptyKey`, `KeyTooLarge`; `Closed`; `InvalidRecord`, `Storage`.
     pub fn history(&self, key: impl AsRef<[u8]>) -> Result<Vec<Version>> {
+        let mut versions = Vec::new();
+        let all: ControlFlow<()> = self.visit_history(key, |version| {
+            versions.push(version);
+            ControlFlow::Continue(())
+        })?;
+        debug_assert!(all.is_continue());
+        Ok(versions)
+    }
+
+    /// [`DbReader::history`], one version at a time: a few of the values are in memory at once, however many
+    /// there are. `visit` decides whether to go on.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("k", "v")?;
+    /// db.put("k", "w")?;
+    /// let newest = db.visit_history("k", ControlFlow::Break)?;
+    /// assert_eq!(newest.break_value().and_then(|version| version.entry).expect("an entry").value, b"w");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`DbReader::history`]. The versions before it were visited.
+    pub fn visit_history<B>(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut visit: impl FnMut(Version) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        /// The values that are in memory at once.
+        const PART_BYTES: usize = 256 << 10;
+        /// What a large value counts, of which the first bytes are known.
+        const LARGE_BYTES: usize = 64 << 10;
         let key = key.as_ref();
         check_key(key, &self.handle.limits)?;
         self.handle.check_open()?;
         let engine = &self.handle.engine;
         let pin = engine.pin_newest();
-        let mut versions = Vec::new();
-        let mut failure = None;
+        let mut found: Vec<(Revision, usize)> = Vec::new();
         let bound = Bound::Included(key);
         let span = (0, pin.revision());
         let sources = engine.super_version();
+        let mut note = |_: &[u8], revision, _, bytes: &[u8]| {
+            let bytes = match bytes.len() == HEAD_BYTES {
+                true => LARGE_BYTES,
+                false => bytes.len(),
+            };
+            found.push((Revision::new(revision), bytes));
+            true
+        };
+        sources.for_each_version(trees::KV, bound, bound, span, Want::Head, &mut note)?;
+        found.sort_unstable_by_key(|(revision, _)| Reverse(*revision));
+        found.dedup_by_key(|(revision, _)| *revision);
+        let mut rest = &found[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let part = rest.iter().take_while(|(_, more)| {
+                let is_within = bytes < PART_BYTES;
+                bytes += more;
+                is_within
+            });
+            let (part, later) = rest.split_at(part.count());
+            rest = later;
+            let revisions = part.iter().rev().map(|(revision, _)| *revision);
+            let revisions: Vec<Revision> = revisions.collect();
+            let versions = self.versions_of(key, &revisions, &sources)?;
+            // A reader at the floor sees the newest version at or below it. Older versions are not
+            // history: a merge may drop them at any time, also what was overwritten within a revision.
+            // The floor may rise until they are read.
+            let floor = engine.history_floor();
+            for version in versions {
+                let is_last = version.revision <= floor;
+                if let ControlFlow::Break(value) = visit(version) {
+                    return Ok(ControlFlow::Break(value));
+                }
+                if is_last {
+                    return Ok(ControlFlow::Continue(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// The changes of a key at all its revisions from the first to the last of these, newest first.
+    fn versions_of(
+        &self,
+        key: &[u8],
+        revisions: &[Revision],
+        sources: &SuperVersion,
+    ) -> Result<Vec<Version>> {
+        let (Some(first), Some(last)) = (revisions.first(), revisions.last()) else {
+            return Ok(Vec::new());
+        };
+        let engine = &self.handle.engine;
+        let mut versions = Vec::new();
+        let mut failure = None;
+        let bound = Bound::Included(key);
+        let span = (first.get(), last.get());
         let mut visit = |_: &[u8], revision, kind, bytes: &[u8]| {
             let revision = Revision::new(revision);
             let entry = match kind {
                 EntryKind::Delete => None,
-                EntryKind::Put => match record::entry_of_version(key, revision, bytes, &sources) {
+                EntryKind::Put => match record::entry_of_version(key, revision, bytes, sources) {
                     Ok(entry) => Some(entry),
                     Err(error) => {
                         failure = Some(error);
@@ -260,30 +350,17 @@ impl DbReader {
         if let Some(error) = failure {
             return Err(error);
         }
-        versions.sort_by_key(|version| std::cmp::Reverse(version.revision));
+        versions.sort_by_key(|version| Reverse(version.revision));
         versions.dedup_by_key(|version| version.revision);
-        let revisions = versions.iter().rev().map(|version| version.revision);
-        let revisions: Vec<Revision> = revisions.collect();
         let mut earlier: Vec<Version> = Vec::new();
-        order::for_each(engine, &revisions, |_, order| {
+        order::for_each(engine, revisions, |_, order| {
             let from = earlier.len();
             earlier.extend(order.earlier(key).map(Version::of));
             earlier[from..].reverse();
             Ok(())
         })?;
-        // A reader at the floor sees the newest version at or below it. Older versions are not
-        // history: a merge may drop them at any time.
-        let floor = engine.history_floor();
-        let current = versions
-            .iter()
-            .position(|version| version.revision <= floor);
-        if let Some(current) = current {
-            versions.truncate(current + 1);
-        }
-        // Neither are versions that were overwritten within the floor's revision.
-        earlier.retain(|version| version.revision > floor);
         versions.append(&mut earlier);
-        versions.sort_by_key(|version| std::cmp::Reverse(version.revision));
+        versions.sort_by_key(|version| Reverse(version.revision));
         Ok(versions)
     }
 

@@ -30,10 +30,24 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+/// A source without the items that only its tests have, which end at the first brace that begins a line.
+fn without_tests(source: &str) -> String {
+    let mut kept = String::new();
+    let mut rest = source;
+    while let Some((before, item)) = rest.split_once("\n#[cfg(test)]\n") {
+        kept.push_str(before);
+        let is_item = item.starts_with("fn ") || item.starts_with("mod tests {");
+        rest = match item.split_once("\n}\n") {
+            Some((_, after)) if is_item => after,
+            _ => item,
+        };
+    }
+    kept + rest
+}
+
 /// The string literals of a file, as they are written, without those of its tests.
 fn literals(source: &str) -> Vec<String> {
-    let end = source.find("#[cfg(test)]\nmod tests {");
-    let source = &source[..end.unwrap_or(source.len())];
+    let source = &without_tests(source);
     let mut found = Vec::new();
     let mut characters = source.char_indices().peekable();
     let mut literal: Option<String> = None;
@@ -227,4 +241,6 @@ fn a_wrong_name_is_noticed() {
     }
     let source = "let a = \"one \\\n    two\"; // \"no\"\nlet b = '\"'; f(\"thr\\\"ee\");";
     assert_eq!(literals(source), ["one two", "thr\"ee"]);
+    let source = "f(\"one\");\n#[cfg(test)]\nfn t() {\n    f(\"two\");\n}\nf(\"three\");\n";
+    assert_eq!(literals(source), ["one", "three"]);
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bowline_proto::etcdserverpb as pb;
+use bowline_proto::v1;
 use prost::Message;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
@@ -301,6 +302,135 @@ fn replies_of_transactions_that_nobody_reads_stay_within_the_budget() {
                 // Others are served meanwhile.
                 put(&mut good, "meanwhile", b"");
             }
+        }
+    });
+}
+
+/// Queries of `bowline.v1` had turns and no memory budget: the parts of a stream that nobody reads, and the replies to calls
+/// of which one connection sends as many as it likes.
+#[test]
+fn queries_that_nobody_reads_stay_within_the_budget() {
+    const KEYS: usize = 300;
+    const BLOCKS: u128 = 4500;
+    const VALUE_BYTES: usize = 32 << 10;
+    const CALLS: usize = 500;
+    const MEMORY_MAX: u64 = (64 + 90) * MIB;
+    let place = Place::new();
+    let settings = "--max-client-memory 67108864 --max-connection-memory 33554432 \
+                    --unread-reply-timeout 10m";
+    with_server_of(&place, "queries", settings, |at, pid| {
+        let mut good = Raw::open(at);
+        for number in 0..KEYS {
+            put(&mut good, &format!("k/{number:04}"), &[b'v'; VALUE_BYTES]);
+        }
+        let id = |number: u128| number.to_be_bytes().to_vec().into();
+        for start in (0..BLOCKS).step_by(250) {
+            let mut writes = Vec::new();
+            for number in start..start + 250 {
+                writes.push(v1::graph_write::Write::PutBlock(v1::Block {
+                    id: id(number),
+                    kind: "note".to_owned(),
+                    content: vec![b'c'; 1000].into(),
+                    ..v1::Block::default()
+                }));
+                if number > 0 {
+                    writes.push(v1::graph_write::Write::PutEdge(v1::Edge {
+                        key: Some(v1::EdgeKey {
+                            source: id(0),
+                            kind: "leads".to_owned(),
+                            target: id(number),
+                        }),
+                        ..v1::Edge::default()
+                    }));
+                }
+            }
+            let writes = writes
+                .into_iter()
+                .map(|write| v1::GraphWrite { write: Some(write) });
+            let request = v1::WriteRequest {
+                writes: writes.collect(),
+            };
+            let reply: v1::WriteReply = write(&mut good, "/bowline.v1.Graph/Write", &request);
+            assert!(reply.header.is_some());
+        }
+        let keys = (0..KEYS).map(|number| format!("k/{number:04}").into());
+        let queries = [
+            (
+                "Store/Range",
+                v1::RangeRequest {
+                    range: Some(v1::KeyRange {
+                        key: vec![0].into(),
+                        range_end: vec![0].into(),
+                    }),
+                    ..v1::RangeRequest::default()
+                }
+                .encode_to_vec(),
+            ),
+            (
+                "Store/Get",
+                v1::GetRequest {
+                    keys: keys.collect(),
+                    ..v1::GetRequest::default()
+                }
+                .encode_to_vec(),
+            ),
+            ("Graph/ListBlocks", Vec::new()),
+            (
+                "Graph/GetBlocks",
+                v1::GetBlocksRequest {
+                    ids: (0..1000).map(id).collect(),
+                    ..v1::GetBlocksRequest::default()
+                }
+                .encode_to_vec(),
+            ),
+            (
+                "Graph/Traverse",
+                v1::TraverseRequest {
+                    starts: vec![id(0)],
+                    ..v1::TraverseRequest::default()
+                }
+                .encode_to_vec(),
+            ),
+            (
+                "Graph/Neighbors",
+                v1::NeighborsRequest {
+                    id: id(0),
+                    ..v1::NeighborsRequest::default()
+                }
+                .encode_to_vec(),
+            ),
+        ];
+        for (query, request) in queries {
+            let before = memory(pid, "RssAnon");
+            let mut deaf: Vec<Raw> = (0..4).map(|_| Raw::open_shut(at)).collect();
+            for raw in &mut deaf {
+                for _ in 0..CALLS {
+                    let call = raw.begin(&format!("/bowline.v1.{query}"));
+                    for part in [&message_head(request.len() as u32)[..], &request] {
+                        for part in part.chunks(16_000) {
+                            raw.send_part(call, part).unwrap();
+                        }
+                    }
+                    raw.stream
+                        .write_all(&frame(DATA, END_STREAM, call, b""))
+                        .unwrap();
+                }
+            }
+            let mut highest = 0;
+            let until = Instant::now() + Duration::from_secs(2);
+            while Instant::now() < until {
+                highest = highest.max(memory(pid, "RssAnon"));
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            println!("{query}: {} MiB, {} before", highest / MIB, before / MIB);
+            assert!(
+                highest < before + MEMORY_MAX,
+                "{query}: {} MiB, {} before",
+                highest / MIB,
+                before / MIB
+            );
+            // Others are served meanwhile.
+            put(&mut good, "meanwhile", b"");
         }
     });
 }

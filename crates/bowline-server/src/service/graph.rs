@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use bowline::{Precedence, Stop};
+use bowline::{Precedence, Stop, Visit};
 use bowline_proto::v1 as pb;
 use bowline_replica::{Command, Outcome, Refusal};
 use pb::graph_server::Graph;
@@ -19,10 +19,11 @@ use tonic::{Request, Response, Status};
 
 use super::graph_query::{Canceling, Queries, SEARCH_WEIGHT, component_parts, compute, parts_of};
 use super::reading::{Parts, ask, header, read_some};
-use super::stream::{Replies, of_parts, produced};
+use super::stream::{Replies, produced};
 use super::{check, graph_algorithms};
 use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::graph as convert;
+use crate::memory::Charge;
 use crate::status::{Fault, status};
 
 /// The graph service.
@@ -104,7 +105,7 @@ impl Graph for GraphService {
         let (ids, without_content) = (convert::ids(&asked.ids)?, asked.without_content);
         let opened = self.queries.open(request.metadata(), asked.read).await?;
         let view = opened.view;
-        let (blocks, answered) = ask(move || {
+        let (blocks, answered) = ask(&self.context, move || {
             read_some(&ids, |id| {
                 let found = view.block(*id)?;
                 Ok(found.map(|block| convert::block(block, without_content)))
@@ -127,7 +128,7 @@ impl Graph for GraphService {
         let keys = convert::keys(asked.keys)?;
         let opened = self.queries.open(&metadata, asked.read).await?;
         let view = opened.view;
-        let (edges, answered) = ask(move || {
+        let (edges, answered) = ask(&self.context, move || {
             read_some(&keys, |(source, kind, target)| {
                 Ok(view.edge(*source, kind, *target)?.map(convert::edge))
             })
@@ -163,6 +164,7 @@ impl Graph for GraphService {
         .await?;
         let more = found.len() > limit;
         found.truncate(limit);
+        let kept = (turn, self.queries.charge(&found)?);
         let mut header = Some(opened.header);
         let parts = parts_of(found).map(move |(part, is_last)| pb::NeighborsReply {
             header: header.take(),
@@ -170,7 +172,10 @@ impl Graph for GraphService {
             is_last,
             more: is_last && more,
         });
-        Ok(respond_read(of_parts(parts, turn), &opened.point))
+        Ok(respond_read(
+            self.queries.in_parts(parts, kept)?,
+            &opened.point,
+        ))
     }
 
     async fn traverse(
@@ -190,6 +195,7 @@ impl Graph for GraphService {
             .await?;
         let view = opened.view;
         let limit_of_server = self.context.settings.traversal_blocks_max;
+        let mut charge = Charge::none(self.queries.account());
         let (found, turn) = compute(turn, view, move |view| {
             let mut traversal = view
                 .traverse(starts[0])
@@ -208,9 +214,12 @@ impl Graph for GraphService {
             if let Some(bytes) = asked.max_bytes {
                 traversal = traversal.max_bytes(bytes);
             }
-            traversal.run().map(|found| found.to_traversal())
+            let found = traversal.run()?;
+            let charged = charge.set(found.len() * size_of::<Visit>());
+            Ok(charged.map(|()| (found.to_traversal(), charge)))
         })
         .await?;
+        let (found, charge) = found?;
         let is_own_limit = asked.limit.is_some_and(|limit| limit <= limit_of_server);
         let end = pb::TraverseEnd {
             stop: convert::stop(found.stop).into(),
@@ -223,7 +232,10 @@ impl Graph for GraphService {
             visits: part.iter().map(convert::visit).collect(),
             end: is_last.then_some(end),
         });
-        Ok(respond_read(of_parts(parts, turn), &opened.point))
+        Ok(respond_read(
+            self.queries.in_parts(parts, (turn, charge))?,
+            &opened.point,
+        ))
     }
 
     async fn shortest_path(
@@ -273,7 +285,7 @@ impl Graph for GraphService {
         let opened = self.queries.open(&metadata, asked.read).await?;
         let turn = self.queries.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
-        let stream = produced(move |sender| {
+        let stream = produced(self.queries.account(), move |sender| {
             let _turn = turn;
             let mut parts = Parts::new(sender, header, |header, blocks, is_last| {
                 pb::ListBlocksReply {
@@ -307,7 +319,7 @@ impl Graph for GraphService {
         let opened = self.queries.open(&metadata, asked.read).await?;
         let turn = self.queries.turn(1).await?;
         let (view, header) = (opened.view, opened.header);
-        let stream = produced(move |sender| {
+        let stream = produced(self.queries.account(), move |sender| {
             let _turn = turn;
             let mut parts = Parts::new(sender, header, |header, edges, is_last| {
                 pb::ListEdgesReply {
@@ -362,7 +374,10 @@ impl Graph for GraphService {
                 is_last,
             }
         });
-        Ok(respond_read(of_parts(parts, turn), &opened.point))
+        Ok(respond_read(
+            self.queries.in_parts(parts, turn)?,
+            &opened.point,
+        ))
     }
 
     async fn components(
@@ -387,7 +402,10 @@ impl Graph for GraphService {
             components,
             is_last,
         });
-        Ok(respond_read(of_parts(parts, turn), &opened.point))
+        Ok(respond_read(
+            self.queries.in_parts(parts, turn)?,
+            &opened.point,
+        ))
     }
 
     async fn stats(

@@ -24,7 +24,7 @@ use super::graph_query::{
     CancelOnDrop, Canceling, Queries, SEARCH_WEIGHT, component_parts, compute, parts_of,
 };
 use super::reading::{PART_ITEMS, Parts};
-use super::stream::{Replies, of_parts, produced};
+use super::stream::{Replies, produced};
 use crate::context::respond_read;
 use crate::convert::graph as convert;
 use crate::status::Fault;
@@ -85,7 +85,7 @@ pub(super) async fn page_rank(
     })
     .await?;
     let parts = real_values(opened.header, ranks);
-    Ok(respond_read(of_parts(parts, turn), &opened.point))
+    Ok(respond_read(queries.in_parts(parts, turn)?, &opened.point))
 }
 
 pub(super) async fn clustering(
@@ -105,7 +105,7 @@ pub(super) async fn clustering(
     })
     .await?;
     let parts = real_values(opened.header, found);
-    Ok(respond_read(of_parts(parts, turn), &opened.point))
+    Ok(respond_read(queries.in_parts(parts, turn)?, &opened.point))
 }
 
 fn real_values(
@@ -146,7 +146,7 @@ pub(super) async fn triangles(
         count: if is_last { count } else { 0 },
         sum: if is_last { sum } else { 0 },
     });
-    Ok(respond_read(of_parts(parts, turn), &opened.point))
+    Ok(respond_read(queries.in_parts(parts, turn)?, &opened.point))
 }
 
 pub(super) async fn communities(
@@ -174,7 +174,7 @@ pub(super) async fn communities(
         is_last,
         count: if is_last { count } else { 0 },
     });
-    Ok(respond_read(of_parts(parts, turn), &opened.point))
+    Ok(respond_read(queries.in_parts(parts, turn)?, &opened.point))
 }
 
 pub(super) async fn k_hop(
@@ -208,6 +208,7 @@ pub(super) async fn k_hop(
         );
         return Err(Fault::Unfit(text).into());
     };
+    let kept = (turn, queries.charge(&found)?);
     let mut header = Some(opened.header);
     let parts = parts_of(found).map(move |(part, is_last)| pb::KHopReply {
         header: header.take(),
@@ -215,7 +216,7 @@ pub(super) async fn k_hop(
         hops: part.iter().map(|(hops, _)| *hops).collect(),
         is_last,
     });
-    Ok(respond_read(of_parts(parts, turn), &opened.point))
+    Ok(respond_read(queries.in_parts(parts, kept)?, &opened.point))
 }
 
 pub(super) async fn simple_paths(
@@ -232,7 +233,7 @@ pub(super) async fn simple_paths(
     let is_own_limit = asked.limit.is_some_and(|limit| limit <= limit_of_server);
     let cancel = Cancel::new();
     let (view, header) = (opened.view.cancelable(&cancel), opened.header);
-    let replies = produced(move |sender| {
+    let replies = produced(queries.account(), move |sender| {
         let _turn = turn;
         // Known at the last part.
         let more = std::cell::Cell::new(false);

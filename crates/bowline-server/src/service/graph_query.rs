@@ -4,7 +4,8 @@
 //! Invariants: at most [`WALKS_MAX`] traversals and [`WHOLE_MAX`] queries of the whole graph are under way or
 //! waiting for their clients, and neither kind blocks the other. A request that waits for a leader holds no
 //! turn. A computation ends soon after its call does, and gives its turn back. A part has at most
-//! [`PART_ITEMS`] items.
+//! [`PART_ITEMS`] items. The result of a traversal is charged to the connection until its last part is handed
+//! over; the results of the few queries of the whole graph are not, which are as large as the graph is.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,14 +15,16 @@ use bowline::{BlockId, Cancel, Graph as View};
 use bowline_cluster::ReadPoint;
 use bowline_proto::v1 as pb;
 use futures_core::Stream;
+use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use super::reading::{PART_ITEMS, ask_in_turn, open, turn_of};
-use super::stream::Replies;
+use super::stream::{Replies, of_parts};
 use crate::context::Context;
 use crate::convert::graph as convert;
+use crate::memory::{Account, Charge, current_account};
 
 /// The most concurrent traversals.
 const WALKS_MAX: usize = 16;
@@ -75,6 +78,25 @@ impl Queries {
     /// Waits for the turn of a query of the whole graph.
     pub(super) async fn turn_of_whole(&self) -> Result<OwnedSemaphorePermit, Status> {
         turn_of(&self.whole, 1).await
+    }
+
+    /// The account of the call being polled.
+    pub(super) fn account(&self) -> Arc<Account> {
+        current_account(&self.context.memory)
+    }
+
+    /// Charges a result of so many items to the connection.
+    pub(super) fn charge<T>(&self, result: &[T]) -> Result<Charge, Status> {
+        Ok(Charge::of(&self.account(), size_of_val(result))?)
+    }
+
+    /// A reply with known parts. `kept` is dropped when the last one is handed over.
+    pub(super) fn in_parts<T: Message + 'static>(
+        &self,
+        parts: impl Iterator<Item = T> + Send + 'static,
+        kept: impl Send + 'static,
+    ) -> Result<Replies<T>, Status> {
+        of_parts(self.account(), parts, kept)
     }
 
     /// The server's bound on the blocks of one reply.

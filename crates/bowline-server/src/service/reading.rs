@@ -22,8 +22,12 @@ use crate::status::{Fault, status};
 const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The most visits, neighbors, ids or entries in a part of a reply.
 pub(super) const PART_ITEMS: usize = 1_000;
-/// A part, or a reply that can be requested in parts, ends at so many bytes.
-const PART_BYTES: usize = 1 << 20;
+/// A part ends at so many bytes.
+const PART_BYTES: usize = 256 << 10;
+/// A reply that can be requested in parts ends at so many bytes.
+const REPLY_BYTES: usize = 1 << 20;
+/// The memory of an item of a part, in addition to its bytes.
+const ITEM_BYTES: usize = 128;
 
 /// The database at the freshness of a request.
 pub(super) struct Opened {
@@ -112,21 +116,23 @@ pub(super) async fn turn_within(
     }
 }
 
-/// Runs a query on a thread that may block.
+/// Runs a short query, when one of the threads for reads is free.
 pub(super) async fn ask<T: Send + 'static>(
+    context: &Context,
     question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
 ) -> Result<T, Status> {
-    let asked = tokio::task::spawn_blocking(question).await;
-    let answer = asked.map_err(|error| Fault::Internal(error.to_string()))?;
-    answer.map_err(status)
+    context.wide_reads.run(question).await?.map_err(status)
 }
 
-/// Runs a query that needs a turn, and keeps the turn until it has ended, also when the client goes away.
+/// Runs a query that needs a turn on a thread of its own, and keeps the turn until it has ended, also when the
+/// client goes away.
 pub(super) async fn ask_in_turn<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
 ) -> Result<(T, OwnedSemaphorePermit), Status> {
-    ask(move || Ok((question()?, turn))).await
+    let asked = tokio::task::spawn_blocking(move || (question(), turn)).await;
+    let (answer, turn) = asked.map_err(|error| Fault::Internal(error.to_string()))?;
+    Ok((answer.map_err(status)?, turn))
 }
 
 /// Reads items in order until the results fill one reply. Returns the number of items read.
@@ -141,7 +147,7 @@ pub(super) fn read_some<K, T: Message>(
             bytes += one.encoded_len();
             found.push(one);
         }
-        if bytes >= PART_BYTES {
+        if bytes >= REPLY_BYTES {
             return Ok((found, number));
         }
     }
@@ -198,22 +204,28 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
         if self.items.is_empty() {
             return Ok(());
         }
+        let held_bytes = self.held_bytes();
         self.bytes = 0;
         let items = std::mem::take(&mut self.items);
         let part = (self.make)(self.header.take(), items, false);
-        self.sender.send(part).map_err(|ended| {
+        self.sender.send(part, held_bytes).map_err(|ended| {
             self.ended = Some(ended);
             bowline::Error::Closed
         })
     }
 
+    fn held_bytes(&self) -> usize {
+        self.bytes + ITEM_BYTES * self.items.len()
+    }
+
     pub(super) fn finish(mut self, scanned: bowline::Result<()>) -> Result<(), Ended> {
+        let held_bytes = self.held_bytes();
         match (self.ended, scanned) {
             (Some(ended), _) => Err(ended),
             (None, Err(error)) => Err(Ended::Failed(status(error))),
             (None, Ok(())) => {
                 let last = (self.make)(self.header, self.items, true);
-                self.sender.send(last)
+                self.sender.send(last, held_bytes)
             }
         }
     }

@@ -7,6 +7,7 @@
 //! are under way or waiting for their clients. A commit is proposed once.
 
 use std::cell::Cell;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bowline_cluster::ReadLevel;
@@ -23,6 +24,7 @@ use super::reading::{Parts, ask, header, open, read_some, turn_of};
 use super::stream::{Replies, produced};
 use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::store as convert;
+use crate::memory::current_account;
 use crate::status::{Fault, status};
 
 /// The most concurrent scans.
@@ -57,7 +59,7 @@ impl Store for StoreService {
         let keys = convert::keys(asked.keys)?;
         let opened = open(&self.context, &metadata, asked.read).await?;
         let snapshot = opened.snapshot;
-        let (entries, answered) = ask(move || {
+        let (entries, answered) = ask(&self.context, move || {
             read_some(&keys, |key| {
                 let found = snapshot.entry(key)?;
                 Ok(found.map(|entry| convert::entry(entry, false)))
@@ -85,7 +87,8 @@ impl Store for StoreService {
             0 => u64::MAX,
             limit => limit,
         };
-        let stream = produced(move |sender| {
+        let account = current_account(&self.context.memory);
+        let stream = produced(account, move |sender| {
             let _turn = turn;
             let more = Cell::new(false);
             let mut parts = Parts::new(sender, header, |header, entries, is_last| pb::RangeReply {
@@ -134,7 +137,8 @@ impl Store for StoreService {
             limit => usize::try_from(limit).unwrap_or(usize::MAX),
         };
         let at = opened.snapshot.revision();
-        let stream = produced(move |sender| {
+        let account = current_account(&self.context.memory);
+        let stream = produced(account, move |sender| {
             let _turn = turn;
             let mut parts = Parts::new(sender, header, |header, versions, is_last| {
                 pb::HistoryReply {
@@ -144,15 +148,25 @@ impl Store for StoreService {
                 }
             });
             let mut tell = || -> bowline::Result<()> {
-                let versions = db.history(&key)?;
-                // Checked afterwards: history trimmed during the read must not look as if it had never been.
-                db.snapshot_at(at)?;
-                let versions = versions.into_iter().filter(|one| one.revision <= at);
-                for version in versions.take(limit) {
+                let mut count = 0;
+                let told = db.visit_history(&key, |version| {
+                    if version.revision > at {
+                        return ControlFlow::Continue(());
+                    }
+                    if count == limit {
+                        return ControlFlow::Break(Ok(()));
+                    }
+                    count += 1;
                     let version = convert::version(version);
                     let bytes = version.encoded_len();
-                    parts.push(version, bytes)?;
-                }
+                    match parts.push(version, bytes) {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(ended) => ControlFlow::Break(Err(ended)),
+                    }
+                })?;
+                told.break_value().unwrap_or(Ok(()))?;
+                // Checked afterwards: history trimmed during the read must not look as if it had never been.
+                db.snapshot_at(at)?;
                 Ok(())
             };
             let told = tell();

@@ -2,6 +2,8 @@
 //!
 //! A part is handed over when the client has room for it. A stream whose client takes nothing for
 //! [`STALL_MAX`] ends, which frees its snapshot, permit and result.
+//!
+//! Invariant: a part that waits for its client is charged to the connection.
 
 use std::future::Future;
 use std::mem;
@@ -11,20 +13,58 @@ use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
+use prost::Message;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
+use crate::memory::{Account, Charge};
 use crate::read_threads::ReadThreads;
 use crate::status::Fault;
 
 /// The parts of a reply.
-pub(super) type Replies<T> = ReceiverStream<Result<T, Status>>;
+pub(crate) struct Replies<T>(mpsc::Receiver<Waiting<T>>);
 
-/// Parts that wait for the client.
-const WAITING_MAX: usize = 4;
+impl<T> Stream for Replies<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        task: &mut TaskContext<'_>,
+    ) -> Poll<Option<Result<T, Status>>> {
+        let waiting = self.0.poll_recv(task);
+        waiting.map(|waiting| waiting.map(|waiting| waiting.part))
+    }
+}
+
+/// A part that waits for the client, with its memory.
+struct Waiting<T> {
+    part: Result<T, Status>,
+    _charge: Option<Charge>,
+}
+
+impl<T> Waiting<T> {
+    fn new(part: T, account: &Arc<Account>, bytes: usize) -> Result<Waiting<T>, Status> {
+        Ok(Waiting {
+            part: Ok(part),
+            _charge: Some(Charge::of(account, bytes)?),
+        })
+    }
+
+    fn failed(status: Status) -> Waiting<T> {
+        Waiting {
+            part: Err(status),
+            _charge: None,
+        }
+    }
+}
+
+/// The most parts of a reply that wait for the client.
+const WAITING_MAX: usize = 2;
+
+/// The memory of a part with many ids, for each byte of its encoding: each id is an allocation.
+const HELD_FACTOR: usize = 4;
 
 /// The longest time in which a client may take nothing.
 const STALL_MAX: Duration = Duration::from_secs(30);
@@ -39,20 +79,23 @@ pub(super) enum Ended {
 
 /// Sends parts from a blocking thread, as the client takes them.
 pub(super) struct PartSender<T> {
-    replies: mpsc::Sender<Result<T, Status>>,
+    replies: mpsc::Sender<Waiting<T>>,
     runtime: Handle,
+    account: Arc<Account>,
 }
 
 impl<T> PartSender<T> {
-    pub(super) fn send(&self, part: T) -> Result<(), Ended> {
-        let sent = send_in_time(&self.replies, Ok(part), STALL_MAX);
+    /// Sends a part that holds so many bytes.
+    pub(super) fn send(&self, part: T, bytes: usize) -> Result<(), Ended> {
+        let part = Waiting::new(part, &self.account, bytes).map_err(Ended::Failed)?;
+        let sent = send_in_time(&self.replies, part, STALL_MAX);
         self.runtime.block_on(sent)
     }
 }
 
 async fn send_in_time<T>(
-    replies: &mpsc::Sender<Result<T, Status>>,
-    part: Result<T, Status>,
+    replies: &mpsc::Sender<Waiting<T>>,
+    part: Waiting<T>,
     timeout: Duration,
 ) -> Result<(), Ended> {
     match tokio::time::timeout(timeout, replies.send(part)).await {
@@ -61,21 +104,26 @@ async fn send_in_time<T>(
     }
 }
 
-/// A reply whose parts `produce` sends, on a blocking thread.
+/// A reply to a client with this account, whose parts `produce` sends on a blocking thread.
 pub(super) fn produced<T: Send + 'static>(
+    account: Arc<Account>,
     produce: impl FnOnce(&PartSender<T>) -> Result<(), Ended> + Send + 'static,
 ) -> Replies<T> {
     let (replies, receiver) = mpsc::channel(WAITING_MAX);
     let runtime = Handle::current();
     tokio::task::spawn_blocking(move || {
-        let sender = PartSender { replies, runtime };
+        let sender = PartSender {
+            replies,
+            runtime,
+            account,
+        };
         if let Err(Ended::Failed(status)) = produce(&sender) {
             // A client that has disconnected or takes nothing gets no error.
-            let sent = send_in_time(&sender.replies, Err(status), STALL_MAX);
+            let sent = send_in_time(&sender.replies, Waiting::failed(status), STALL_MAX);
             let _ = sender.runtime.block_on(sent);
         }
     });
-    ReceiverStream::new(receiver)
+    Replies(receiver)
 }
 
 /// A reply whose parts `step` makes one at a time, on a blocking thread: the first at the first poll, each
@@ -170,43 +218,60 @@ impl<T> Drop for AbortOnDrop<T> {
     }
 }
 
-/// A reply with known parts. `kept` is dropped when the last one is handed over.
-pub(super) fn of_parts<T, I, K>(parts: I, kept: K) -> Replies<T>
+/// A reply with known parts, to a client with this account. `kept` is dropped when the last one is handed over.
+pub(super) fn of_parts<T, I, K>(
+    account: Arc<Account>,
+    parts: I,
+    kept: K,
+) -> Result<Replies<T>, Status>
 where
-    T: Send + 'static,
+    T: Message + 'static,
     I: Iterator<Item = T> + Send + 'static,
     K: Send + 'static,
 {
-    of_parts_within(STALL_MAX, parts, kept)
+    of_parts_within(STALL_MAX, account, parts, kept)
 }
 
-fn of_parts_within<T, I, K>(timeout: Duration, parts: I, kept: K) -> Replies<T>
+fn of_parts_within<T, I, K>(
+    timeout: Duration,
+    account: Arc<Account>,
+    parts: I,
+    kept: K,
+) -> Result<Replies<T>, Status>
 where
-    T: Send + 'static,
+    T: Message + 'static,
     I: Iterator<Item = T> + Send + 'static,
     K: Send + 'static,
 {
     let (replies, receiver) = mpsc::channel(WAITING_MAX);
     let mut parts = parts.peekable();
+    let waiting = move |part: T, account: &Arc<Account>| {
+        let bytes = HELD_FACTOR * part.encoded_len();
+        Waiting::new(part, account, bytes)
+    };
     // Most replies have one part, for which no task is needed.
     while replies.capacity() > 0 {
         let Some(part) = parts.next() else {
-            return ReceiverStream::new(receiver);
+            return Ok(Replies(receiver));
         };
         // There is room, and the receiver exists.
-        let _ = replies.try_send(Ok(part));
+        let _ = replies.try_send(waiting(part, &account)?);
     }
     if parts.peek().is_some() {
         tokio::spawn(async move {
             for part in parts {
-                if send_in_time(&replies, Ok(part), timeout).await.is_err() {
+                let part = waiting(part, &account);
+                let is_refused = part.is_err();
+                let part = part.unwrap_or_else(Waiting::failed);
+                let sent = send_in_time(&replies, part, timeout).await;
+                if is_refused || sent.is_err() {
                     break;
                 }
             }
             drop(kept);
         });
     }
-    ReceiverStream::new(receiver)
+    Ok(Replies(receiver))
 }
 
 #[cfg(test)]
@@ -216,11 +281,13 @@ mod tests {
     use tokio_stream::StreamExt;
 
     use super::*;
+    use crate::memory::{FLOOR_BYTES, Memory};
 
     #[tokio::test]
     async fn known_parts_come_in_order_and_then_the_end() {
         for count in [0_u32, 1, 4, 5, 100] {
-            let parts: Vec<_> = of_parts(0..count, ()).map(Result::unwrap).collect().await;
+            let parts = of_parts(account(), 0..count, ()).unwrap();
+            let parts: Vec<_> = parts.map(Result::unwrap).collect().await;
             assert_eq!(parts, (0..count).collect::<Vec<_>>());
         }
     }
@@ -229,7 +296,7 @@ mod tests {
     async fn a_client_that_takes_nothing_is_given_up_with_what_is_kept_for_it() {
         let timeout = Duration::from_millis(50);
         let (kept, mut released) = mpsc::channel::<()>(1);
-        let mut stalled = of_parts_within(timeout, 0..100, kept);
+        let mut stalled = of_parts_within(timeout, account(), 0_u32..100, kept).unwrap();
         let before = tokio::time::Instant::now();
         assert_eq!(released.recv().await, None);
         assert!(before.elapsed() >= timeout);
@@ -239,6 +306,41 @@ mod tests {
             left += 1;
         }
         assert_eq!(left, WAITING_MAX);
+    }
+
+    /// An account that has room for 100,000 bytes.
+    fn account() -> Arc<Account> {
+        Memory::new(1 << 20, 100_000 - FLOOR_BYTES).account()
+    }
+
+    #[tokio::test]
+    async fn parts_that_wait_are_charged_and_one_beyond_the_budget_ends_the_stream() {
+        let account = account();
+        let mut parts = produced(account.clone(), |sender| {
+            sender.send(1, 40_000)?;
+            sender.send(2, 40_000)?;
+            sender.send(3, 40_000)
+        });
+        while account.used() < 80_000 || !parts.0.is_closed() && parts.0.len() < 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(parts.next().await.unwrap().unwrap(), 1);
+        // The third was refused beside the two that waited.
+        assert_eq!(parts.next().await.unwrap().unwrap(), 2);
+        let refused = parts.next().await.unwrap().unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert!(parts.next().await.is_none());
+        assert_eq!(account.used(), 0);
+        // The first of known parts is refused before there is a reply.
+        let large = "v".repeat(100_000);
+        assert!(of_parts(account.clone(), std::iter::once(large.clone()), ()).is_err());
+        let few = [String::new(), String::new(), large];
+        let mut parts = of_parts(account.clone(), few.into_iter(), ()).unwrap();
+        assert!(parts.next().await.unwrap().is_ok());
+        assert!(parts.next().await.unwrap().is_ok());
+        assert!(parts.next().await.unwrap().is_err());
+        assert!(parts.next().await.is_none());
+        assert_eq!(account.used(), 0);
     }
 
     fn one_thread() -> Arc<ReadThreads> {
@@ -276,8 +378,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_follows_what_was_read_before_it() {
-        let mut parts = produced(|sender| {
-            sender.send(1)?;
+        let mut parts = produced(account(), |sender| {
+            sender.send(1, 100)?;
             Err(Ended::Failed(Status::data_loss("damaged")))
         });
         assert_eq!(parts.next().await.unwrap().unwrap(), 1);

@@ -152,7 +152,7 @@ async fn a_range_that_is_sorted_beyond_the_budget_is_refused_and_one_by_key_is_n
 /// A limit of 1 was not charged whatever it kept, and a higher one was charged twice the whole range.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sorted_range_with_a_limit_is_charged_by_its_reply() {
-    let limit = (2 << 20).to_string();
+    let limit = (8 << 20).to_string();
     let running = filled(&[
         ("max-connection-memory", &limit),
         ("max-client-memory", &limit),
@@ -167,7 +167,7 @@ async fn a_sorted_range_with_a_limit_is_charged_by_its_reply() {
     };
     let refused = kv.range(newest_first(0)).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
-    let refused = kv.range(newest_first(300)).await.unwrap_err();
+    let refused = kv.range(newest_first(KEYS as i64)).await.unwrap_err();
     assert_eq!(refused.code(), Code::ResourceExhausted);
     for limit in [1, 2, 20] {
         let request = newest_first(limit);
