@@ -5,7 +5,7 @@ use std::net::{SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 use bowline_proto::etcdserverpb as pb;
-use bowline_proto::peer;
+use bowline_proto::{peer, v1};
 use prost::Message;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
@@ -38,10 +38,12 @@ impl Attack {
     }
 }
 
-pub(crate) const ON_THE_CLIENT_PORT: [Attack; 9] = [
+pub(crate) const ON_THE_CLIENT_PORT: [Attack; 11] = [
     Attack::new("halves", halves),
     Attack::new("trickles", trickles),
     Attack::new("deaf ranges", deaf_ranges),
+    Attack::new("deaf transactions", deaf_transactions),
+    Attack::new("deaf queries", deaf_queries),
     Attack::new("deaf watches", deaf_watches),
     Attack::new("resets", resets),
     Attack::new("heads", heads),
@@ -115,6 +117,68 @@ fn deaf_ranges(at: &str) -> std::io::Result<()> {
         for _ in 0..20 {
             let call = raw.begin(RANGE);
             raw.send(call, &everything, true);
+        }
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Transactions that read everything, by those who do not read it.
+fn deaf_transactions(at: &str) -> std::io::Result<()> {
+    let everything = pb::RangeRequest {
+        key: "k/".into(),
+        range_end: "k0".into(),
+        ..pb::RangeRequest::default()
+    };
+    let own = pb::PutRequest {
+        key: "own".into(),
+        ..pb::PutRequest::default()
+    };
+    let of = |request| pb::RequestOp {
+        request: Some(request),
+    };
+    let txn = pb::TxnRequest {
+        success: vec![
+            of(pb::request_op::Request::RequestRange(everything)),
+            of(pb::request_op::Request::RequestPut(own)),
+        ],
+        ..pb::TxnRequest::default()
+    };
+    let message = txn.encode_to_vec();
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        let mut raw = Raw::open_shut(at);
+        for _ in 0..20 {
+            whole(&mut raw, TXN, &message)?;
+        }
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// Queries for everything, by those who do not read it.
+fn deaf_queries(at: &str) -> std::io::Result<()> {
+    let range = v1::KeyRange {
+        key: vec![0].into(),
+        range_end: vec![0].into(),
+    };
+    let range = v1::RangeRequest {
+        range: Some(range),
+        ..v1::RangeRequest::default()
+    };
+    let keys = (0..200).map(|number| format!("k/{number}").into());
+    let keys = v1::GetRequest {
+        keys: keys.collect(),
+        ..v1::GetRequest::default()
+    };
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        let mut raw = Raw::open_shut(at);
+        for _ in 0..10 {
+            whole(&mut raw, "/bowline.v1.Store/Range", &range.encode_to_vec())?;
+            whole(&mut raw, "/bowline.v1.Store/Get", &keys.encode_to_vec())?;
         }
         all.push(raw);
     }

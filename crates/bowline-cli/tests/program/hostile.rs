@@ -322,6 +322,7 @@ fn queries_that_nobody_reads_stay_within_the_budget() {
         let mut good = Raw::open(at);
         for number in 0..KEYS {
             put(&mut good, &format!("k/{number:04}"), &[b'v'; VALUE_BYTES]);
+            put(&mut good, "often", &[b'v'; VALUE_BYTES]);
         }
         let id = |number: u128| number.to_be_bytes().to_vec().into();
         for start in (0..BLOCKS).step_by(250) {
@@ -371,6 +372,14 @@ fn queries_that_nobody_reads_stay_within_the_budget() {
                 v1::GetRequest {
                     keys: keys.collect(),
                     ..v1::GetRequest::default()
+                }
+                .encode_to_vec(),
+            ),
+            (
+                "Store/History",
+                v1::HistoryRequest {
+                    key: "often".into(),
+                    ..v1::HistoryRequest::default()
                 }
                 .encode_to_vec(),
             ),

@@ -50,6 +50,8 @@ pub struct Config {
     pub max_txn_ops: usize,
     /// The most blocks a traversal of the graph visits.
     pub max_traversal_blocks: u64,
+    /// The longest time of a query of the graph.
+    pub max_query_time: Duration,
     /// The most calls under way on one connection.
     pub max_concurrent_streams: u32,
     /// The most connections.
@@ -215,6 +217,7 @@ impl Config {
             max_request_bytes: small("max-request-bytes")? as usize,
             max_txn_ops: small("max-txn-ops")? as usize,
             max_traversal_blocks: bounded("max-traversal-blocks")?,
+            max_query_time: layers.parse("max-query-time", duration)?,
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
@@ -240,6 +243,7 @@ impl Config {
             request_bytes_max: self.max_request_bytes,
             txn_operations_max: self.max_txn_ops,
             traversal_blocks_max: self.max_traversal_blocks,
+            query_time_max: self.max_query_time,
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,

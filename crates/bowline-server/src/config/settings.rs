@@ -71,6 +71,8 @@ settings! {
         "Maximum number of operations in one list of a transaction";
     "max-traversal-blocks" "N" = "1000000":
         "Maximum number of blocks that a traversal visits, whatever the request allows";
+    "max-query-time" "TIME" = "2m":
+        "Maximum time of a graph query; one that takes longer is refused";
     "graph-view-bytes" "BYTES" = "268435456":
         "Maximum memory for the graph view, which makes graph queries fast; 0 for none";
     "max-concurrent-streams" "N" = "4294967295":

@@ -17,7 +17,7 @@ use pb::graph_server::Graph;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::graph_query::{Canceling, Queries, SEARCH_WEIGHT, component_parts, compute, parts_of};
+use super::graph_query::{Canceling, Queries, SEARCH_WEIGHT, component_parts, parts_of};
 use super::reading::{Parts, ask, header, read_some};
 use super::stream::{Replies, produced};
 use super::{check, graph_algorithms};
@@ -157,11 +157,13 @@ impl Graph for GraphService {
             limit => limit.min(self.context.settings.traversal_blocks_max),
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        let (mut found, turn) = compute(turn, view, move |view| {
-            // One more shows whether there are more.
-            view.first_neighbors(id, direction, &asked.kinds, limit.saturating_add(1))
-        })
-        .await?;
+        let (mut found, turn) = self
+            .queries
+            .compute(turn, view, move |view| {
+                // One more shows whether there are more.
+                view.first_neighbors(id, direction, &asked.kinds, limit.saturating_add(1))
+            })
+            .await?;
         let more = found.len() > limit;
         found.truncate(limit);
         let kept = (turn, self.queries.charge(&found)?);
@@ -196,29 +198,31 @@ impl Graph for GraphService {
         let view = opened.view;
         let limit_of_server = self.context.settings.traversal_blocks_max;
         let mut charge = Charge::none(self.queries.account());
-        let (found, turn) = compute(turn, view, move |view| {
-            let mut traversal = view
-                .traverse(starts[0])
-                .direction(direction)
-                .kinds(asked.kinds)
-                .limit(asked.limit.unwrap_or(u64::MAX).min(limit_of_server));
-            for start in &starts[1..] {
-                traversal = traversal.also_from(*start);
-            }
-            if is_depth_first {
-                traversal = traversal.depth_first();
-            }
-            if let Some(depth) = asked.max_depth {
-                traversal = traversal.max_depth(depth);
-            }
-            if let Some(bytes) = asked.max_bytes {
-                traversal = traversal.max_bytes(bytes);
-            }
-            let found = traversal.run()?;
-            let charged = charge.set(found.len() * size_of::<Visit>());
-            Ok(charged.map(|()| (found.to_traversal(), charge)))
-        })
-        .await?;
+        let (found, turn) = self
+            .queries
+            .compute(turn, view, move |view| {
+                let mut traversal = view
+                    .traverse(starts[0])
+                    .direction(direction)
+                    .kinds(asked.kinds)
+                    .limit(asked.limit.unwrap_or(u64::MAX).min(limit_of_server));
+                for start in &starts[1..] {
+                    traversal = traversal.also_from(*start);
+                }
+                if is_depth_first {
+                    traversal = traversal.depth_first();
+                }
+                if let Some(depth) = asked.max_depth {
+                    traversal = traversal.max_depth(depth);
+                }
+                if let Some(bytes) = asked.max_bytes {
+                    traversal = traversal.max_bytes(bytes);
+                }
+                let found = traversal.run()?;
+                let charged = charge.set(found.len() * size_of::<Visit>());
+                Ok(charged.map(|()| (found.to_traversal(), charge)))
+            })
+            .await?;
         let (found, charge) = found?;
         let is_own_limit = asked.limit.is_some_and(|limit| limit <= limit_of_server);
         let end = pb::TraverseEnd {
@@ -248,23 +252,25 @@ impl Graph for GraphService {
         let opened = self.queries.open(&metadata, asked.read).await?;
         let turn = self.queries.turn(SEARCH_WEIGHT).await?;
         let view = opened.view;
-        let (found, _turn) = compute(turn, view, move |view| {
-            let mut search = view
-                .shortest_path(from, to)
-                .direction(direction)
-                .kinds(asked.kinds);
-            if let Some(weight) = asked.weight {
-                search = search.weight(weight);
-            }
-            if let Some(weight) = asked.default_weight {
-                search = search.default_weight(weight);
-            }
-            if let Some(depth) = asked.max_depth {
-                search = search.max_depth(depth);
-            }
-            search.find()
-        })
-        .await?;
+        let (found, _turn) = self
+            .queries
+            .compute(turn, view, move |view| {
+                let mut search = view
+                    .shortest_path(from, to)
+                    .direction(direction)
+                    .kinds(asked.kinds);
+                if let Some(weight) = asked.weight {
+                    search = search.weight(weight);
+                }
+                if let Some(weight) = asked.default_weight {
+                    search = search.default_weight(weight);
+                }
+                if let Some(depth) = asked.max_depth {
+                    search = search.max_depth(depth);
+                }
+                search.find()
+            })
+            .await?;
         let path = found.map(|path| pb::Path {
             blocks: path.blocks.into_iter().map(convert::id_bytes).collect(),
             kinds: path.kinds.iter().map(ToString::to_string).collect(),
@@ -350,15 +356,17 @@ impl Graph for GraphService {
         } else {
             Precedence::SourceFirst
         };
-        let ((ids, is_cycle), turn) = compute(turn, view, move |view| {
-            // A cycle is a valid result, too.
-            match view.topological_order(&asked.kinds, precedence) {
-                Ok(ids) => Ok((ids, false)),
-                Err(bowline::Error::Cycle { cycle }) => Ok((cycle, true)),
-                Err(error) => Err(error),
-            }
-        })
-        .await?;
+        let ((ids, is_cycle), turn) = self
+            .queries
+            .compute(turn, view, move |view| {
+                // A cycle is a valid result, too.
+                match view.topological_order(&asked.kinds, precedence) {
+                    Ok(ids) => Ok((ids, false)),
+                    Err(bowline::Error::Cycle { cycle }) => Ok((cycle, true)),
+                    Err(error) => Err(error),
+                }
+            })
+            .await?;
         let mut header = Some(opened.header);
         let parts = parts_of(ids).map(move |(part, is_last)| {
             let ids = part.into_iter().map(convert::id_bytes).collect();
@@ -388,14 +396,16 @@ impl Graph for GraphService {
         let opened = self.queries.open(&metadata, asked.read).await?;
         let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
-        let (found, turn) = compute(turn, view, move |view| {
-            if asked.strong {
-                view.strongly_connected_components(&asked.kinds)
-            } else {
-                view.weakly_connected_components(&asked.kinds)
-            }
-        })
-        .await?;
+        let (found, turn) = self
+            .queries
+            .compute(turn, view, move |view| {
+                if asked.strong {
+                    view.strongly_connected_components(&asked.kinds)
+                } else {
+                    view.weakly_connected_components(&asked.kinds)
+                }
+            })
+            .await?;
         let mut header = Some(opened.header);
         let parts = component_parts(found).map(move |(components, is_last)| pb::ComponentsReply {
             header: header.take(),
@@ -416,7 +426,10 @@ impl Graph for GraphService {
         let opened = self.queries.open(&metadata, asked.read).await?;
         let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
-        let (stats, _turn) = compute(turn, view, move |view| view.stats(&asked.kinds)).await?;
+        let (stats, _turn) = self
+            .queries
+            .compute(turn, view, move |view| view.stats(&asked.kinds))
+            .await?;
         let reply = pb::StatsReply {
             header: Some(opened.header),
             blocks: stats.blocks,

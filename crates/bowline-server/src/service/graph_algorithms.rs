@@ -20,9 +20,7 @@ use bowline::{BlockId, BlockValues, Cancel, Path, Stop};
 use bowline_proto::v1 as pb;
 use tonic::{Request, Response, Status};
 
-use super::graph_query::{
-    CancelOnDrop, Canceling, Queries, SEARCH_WEIGHT, component_parts, compute, parts_of,
-};
+use super::graph_query::{Canceling, Queries, SEARCH_WEIGHT, component_parts, parts_of};
 use super::reading::{PART_ITEMS, Parts};
 use super::stream::{Replies, produced};
 use crate::context::respond_read;
@@ -78,12 +76,13 @@ pub(super) async fn page_rank(
     let damping = asked.damping.unwrap_or(0.85);
     let opened = queries.open(&metadata, asked.read).await?;
     let turn = queries.turn_of_whole().await?;
-    let (ranks, turn) = compute(turn, opened.view, move |view| {
-        let ranks = view.page_rank().kinds(asked.kinds).direction(direction);
-        let ranks = ranks.damping(damping).iterations(iterations).run()?;
-        Ok(Largest::of(&ranks, asked.limit))
-    })
-    .await?;
+    let (ranks, turn) = queries
+        .compute(turn, opened.view, move |view| {
+            let ranks = view.page_rank().kinds(asked.kinds).direction(direction);
+            let ranks = ranks.damping(damping).iterations(iterations).run()?;
+            Ok(Largest::of(&ranks, asked.limit))
+        })
+        .await?;
     let parts = real_values(opened.header, ranks);
     Ok(respond_read(queries.in_parts(parts, turn)?, &opened.point))
 }
@@ -95,15 +94,16 @@ pub(super) async fn clustering(
     let (metadata, _, asked) = request.into_parts();
     let opened = queries.open(&metadata, asked.read).await?;
     let turn = queries.turn_of_whole().await?;
-    let (found, turn) = compute(turn, opened.view, move |view| {
-        let coefficients = view.clustering_coefficients().kinds(asked.kinds);
-        let found = match asked.undirected {
-            true => coefficients.undirected().run()?,
-            false => coefficients.run()?,
-        };
-        Ok(Largest::of(&found, asked.limit))
-    })
-    .await?;
+    let (found, turn) = queries
+        .compute(turn, opened.view, move |view| {
+            let coefficients = view.clustering_coefficients().kinds(asked.kinds);
+            let found = match asked.undirected {
+                true => coefficients.undirected().run()?,
+                false => coefficients.run()?,
+            };
+            Ok(Largest::of(&found, asked.limit))
+        })
+        .await?;
     let parts = real_values(opened.header, found);
     Ok(respond_read(queries.in_parts(parts, turn)?, &opened.point))
 }
@@ -131,11 +131,12 @@ pub(super) async fn triangles(
     let (metadata, _, asked) = request.into_parts();
     let opened = queries.open(&metadata, asked.read).await?;
     let turn = queries.turn_of_whole().await?;
-    let (values, turn) = compute(turn, opened.view, move |view| {
-        let counts = view.triangles().kinds(asked.kinds).per_block()?;
-        Ok(Largest::of(&counts, asked.limit))
-    })
-    .await?;
+    let (values, turn) = queries
+        .compute(turn, opened.view, move |view| {
+            let counts = view.triangles().kinds(asked.kinds).per_block()?;
+            Ok(Largest::of(&counts, asked.limit))
+        })
+        .await?;
     let Largest { found, count, sum } = values;
     let mut header = Some(opened.header);
     let parts = parts_of(found).map(move |(part, is_last)| pb::WholeValuesReply {
@@ -157,16 +158,17 @@ pub(super) async fn communities(
     let iterations = iterations(asked.iterations, 10)?;
     let opened = queries.open(&metadata, asked.read).await?;
     let turn = queries.turn_of_whole().await?;
-    let ((groups, count), turn) = compute(turn, opened.view, move |view| {
-        let labels = view.communities().kinds(asked.kinds).iterations(iterations);
-        let mut groups = labels.run()?.groups();
-        // Stable, so that equally large ones stay in the order of their first blocks.
-        groups.sort_by_key(|group| Reverse(group.len()));
-        let count = groups.len() as u64;
-        groups.truncate(at_most(asked.limit));
-        Ok((groups, count))
-    })
-    .await?;
+    let ((groups, count), turn) = queries
+        .compute(turn, opened.view, move |view| {
+            let labels = view.communities().kinds(asked.kinds).iterations(iterations);
+            let mut groups = labels.run()?.groups();
+            // Stable, so that equally large ones stay in the order of their first blocks.
+            groups.sort_by_key(|group| Reverse(group.len()));
+            let count = groups.len() as u64;
+            groups.truncate(at_most(asked.limit));
+            Ok((groups, count))
+        })
+        .await?;
     let mut header = Some(opened.header);
     let parts = component_parts(groups).map(move |(communities, is_last)| pb::CommunitiesReply {
         header: header.take(),
@@ -187,20 +189,21 @@ pub(super) async fn k_hop(
     let opened = queries.open(&metadata, asked.read).await?;
     let turn = queries.turn(1).await?;
     let blocks_max = queries.blocks_max();
-    let (found, turn) = compute(turn, opened.view, move |view| {
-        // A traversal by distance visits the same blocks, and has the bound. The start is one more.
-        let walk = view.traverse(start).direction(direction).kinds(asked.kinds);
-        let walk = walk.limit(blocks_max.saturating_add(1));
-        let visited = walk.max_depth(asked.hops).run()?;
-        if visited.stop() == Stop::Limit {
-            return Ok(None);
-        }
-        let near = visited.visits().skip(1);
-        let mut near: Vec<(u32, BlockId)> = near.map(|visit| (visit.depth, visit.id)).collect();
-        near.sort_unstable();
-        Ok(Some(near))
-    })
-    .await?;
+    let (found, turn) = queries
+        .compute(turn, opened.view, move |view| {
+            // A traversal by distance visits the same blocks, and has the bound. The start is one more.
+            let walk = view.traverse(start).direction(direction).kinds(asked.kinds);
+            let walk = walk.limit(blocks_max.saturating_add(1));
+            let visited = walk.max_depth(asked.hops).run()?;
+            if visited.stop() == Stop::Limit {
+                return Ok(None);
+            }
+            let near = visited.visits().skip(1);
+            let mut near: Vec<(u32, BlockId)> = near.map(|visit| (visit.depth, visit.id)).collect();
+            near.sort_unstable();
+            Ok(Some(near))
+        })
+        .await?;
     let Some(found) = found else {
         let text = format!(
             "the neighborhood has more than the {blocks_max} blocks that the server reads at once: ask for \
@@ -274,10 +277,7 @@ pub(super) async fn simple_paths(
         let searched = search();
         parts.finish(searched)
     });
-    let replies = Canceling {
-        replies,
-        _given_up: CancelOnDrop(cancel),
-    };
+    let replies = queries.canceling(replies, cancel);
     Ok(respond_read(replies, &opened.point))
 }
 

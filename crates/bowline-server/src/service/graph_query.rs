@@ -3,13 +3,16 @@
 //!
 //! Invariants: at most [`WALKS_MAX`] traversals and [`WHOLE_MAX`] queries of the whole graph are under way or
 //! waiting for their clients, and neither kind blocks the other. A request that waits for a leader holds no
-//! turn. A computation ends soon after its call does, and gives its turn back. A part has at most
+//! turn. A computation ends soon after its call does, or
+//! after the time that the server gives one, and gives its turn back. A part has at most
 //! [`PART_ITEMS`] items. The result of a traversal is charged to the connection until its last part is handed
 //! over; the results of the few queries of the whole graph are not, which are as large as the graph is.
 
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
 
 use bowline::{BlockId, Cancel, Graph as View};
 use bowline_cluster::ReadPoint;
@@ -17,6 +20,7 @@ use bowline_proto::v1 as pb;
 use futures_core::Stream;
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Sleep;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -25,6 +29,7 @@ use super::stream::{Replies, of_parts};
 use crate::context::Context;
 use crate::convert::graph as convert;
 use crate::memory::{Account, Charge, current_account};
+use crate::status::Fault;
 
 /// The most concurrent traversals.
 const WALKS_MAX: usize = 16;
@@ -99,6 +104,30 @@ impl Queries {
         of_parts(self.account(), parts, kept)
     }
 
+    /// Runs a computation in its turn, on a thread that may block. When the client gives up the call, or the time
+    /// of a query is over, the computation ends.
+    pub(super) async fn compute<T: Send + 'static>(
+        &self,
+        turn: OwnedSemaphorePermit,
+        view: View,
+        question: impl FnOnce(View) -> bowline::Result<T> + Send + 'static,
+    ) -> Result<(T, OwnedSemaphorePermit), Status> {
+        let time_max = self.context.settings.query_time_max;
+        compute_within(time_max, turn, view, question).await
+    }
+
+    /// Replies that are computed while they are sent. When the client gives up the call, or the time of a query is
+    /// over, the computation ends.
+    pub(super) fn canceling<T>(&self, replies: Replies<T>, cancel: Cancel) -> Canceling<T> {
+        let time_max = self.context.settings.query_time_max;
+        Canceling {
+            replies,
+            cancel: CancelOnDrop(cancel),
+            time_max,
+            deadline: Some(Box::pin(tokio::time::sleep(time_max))),
+        }
+    }
+
     /// The server's bound on the blocks of one reply.
     pub(super) fn blocks_max(&self) -> u64 {
         self.context.settings.traversal_blocks_max
@@ -107,7 +136,7 @@ impl Queries {
 
 /// Cancels a computation when it is dropped.
 #[derive(Debug)]
-pub(super) struct CancelOnDrop(pub(super) Cancel);
+struct CancelOnDrop(Cancel);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -115,23 +144,34 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// Runs a computation in its turn, on a thread that may block. When the client gives up the call, this future
-/// is dropped, and the computation ends.
-pub(super) async fn compute<T: Send + 'static>(
+async fn compute_within<T: Send + 'static>(
+    time_max: Duration,
     turn: OwnedSemaphorePermit,
     view: View,
     question: impl FnOnce(View) -> bowline::Result<T> + Send + 'static,
 ) -> Result<(T, OwnedSemaphorePermit), Status> {
     let cancel = Cancel::new();
-    let _given_up = CancelOnDrop(cancel.clone());
-    ask_in_turn(turn, move || question(view.cancelable(&cancel))).await
+    let _canceled = CancelOnDrop(cancel.clone());
+    let computed = ask_in_turn(turn, move || question(view.cancelable(&cancel)));
+    let computed = tokio::time::timeout(time_max, computed).await;
+    computed.unwrap_or_else(|_| Err(takes_too_long(time_max)))
 }
 
-/// Replies that are computed while they are sent. When the client gives up the call, they are dropped, and the
-/// computation ends.
+fn takes_too_long(time_max: Duration) -> Status {
+    let text = format!(
+        "the query takes longer than the {time_max:?} that the server gives one: ask for a smaller depth or fewer \
+         kinds, or raise the server's --max-query-time"
+    );
+    Fault::Unfit(text).into()
+}
+
+/// See [`Queries::canceling`].
 pub(crate) struct Canceling<T> {
-    pub(super) replies: Replies<T>,
-    pub(super) _given_up: CancelOnDrop,
+    replies: Replies<T>,
+    cancel: CancelOnDrop,
+    time_max: Duration,
+    /// `None` once the time is over.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl<T> Stream for Canceling<T> {
@@ -141,6 +181,14 @@ impl<T> Stream for Canceling<T> {
         mut self: Pin<&mut Self>,
         task: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<T, Status>>> {
+        let Some(deadline) = &mut self.deadline else {
+            return Poll::Ready(None);
+        };
+        if deadline.as_mut().poll(task).is_ready() {
+            self.deadline = None;
+            self.cancel.0.cancel();
+            return Poll::Ready(Some(Err(takes_too_long(self.time_max))));
+        }
         Pin::new(&mut self.replies).poll_next(task)
     }
 }
@@ -201,9 +249,9 @@ fn pieces(components: Vec<Vec<BlockId>>) -> impl Iterator<Item = pb::Component> 
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    const TIME_MAX: Duration = Duration::from_secs(60);
 
     /// A computation whose client had left went on to its end, and kept its turn until then.
     #[tokio::test]
@@ -220,16 +268,18 @@ mod tests {
                 assert!(std::time::Instant::now() < give_up, "nobody cancels it");
             }
         };
-        let call = compute::<()>(turn, view.clone(), endless);
+        let call = compute_within::<()>(TIME_MAX, turn, view.clone(), endless);
         tokio::select! {
             _ = call => panic!("it has no end of its own"),
             _ = begins.recv() => {}
         }
         let turn = turn_of(&turns, 1).await.unwrap();
         // One whose client stays has its result.
-        let (blocks, _) = compute(turn, view, |view| Ok(view.stats([] as [&str; 0])?.blocks))
-            .await
-            .unwrap();
+        let (blocks, _) = compute_within(TIME_MAX, turn, view, |view| {
+            Ok(view.stats([] as [&str; 0])?.blocks)
+        })
+        .await
+        .unwrap();
         assert_eq!(blocks, 0);
     }
 

@@ -316,14 +316,19 @@ mod tests {
     #[tokio::test]
     async fn parts_that_wait_are_charged_and_one_beyond_the_budget_ends_the_stream() {
         let account = account();
+        let (tried, all_tried) = tokio::sync::oneshot::channel();
         let mut parts = produced(account.clone(), |sender| {
             sender.send(1, 40_000)?;
             sender.send(2, 40_000)?;
-            sender.send(3, 40_000)
+            let third = sender.send(3, 40_000);
+            let _ = tried.send(());
+            third
         });
-        while account.used() < 80_000 || !parts.0.is_closed() && parts.0.len() < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let all_tried = tokio::time::timeout(STALL_MAX / 3, all_tried).await;
+        assert!(
+            all_tried.is_ok(),
+            "the third waits for room, and is not refused"
+        );
         assert_eq!(parts.next().await.unwrap().unwrap(), 1);
         // The third was refused beside the two that waited.
         assert_eq!(parts.next().await.unwrap().unwrap(), 2);

@@ -2,6 +2,7 @@
 //! of a search whose client has left.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use bowline::{Block, BlockId, Db, Direction, Edge};
 use bowline_proto::v1 as pb;
@@ -451,21 +452,54 @@ async fn what_no_algorithm_can_do_is_refused_with_a_code_and_what_to_do() {
     running.server.shutdown().await.unwrap();
 }
 
-/// A search for simple paths may go on for ever. One whose client leaves ends, and gives its turn back.
-#[tokio::test]
-async fn a_search_ends_when_its_client_leaves() {
-    let running = start(&[]).await;
-    // From 0 there is one path to 20, and then, by a later kind, billions of ways through a clique that lead nowhere.
+/// From 0 there is one path to 20, and then, by a later kind, billions of ways through a clique that lead nowhere.
+async fn endless(running: &Running) -> GraphClient<Channel> {
     let mut edges = vec![(0, "a", 20)];
     for from in 0..20 {
         edges.extend((0..20).filter(|to| *to != from).map(|to| (from, "z", to)));
     }
-    let mut graph = served(&running, 21, &edges).await;
-    let request = pb::SimplePathsRequest {
+    served(running, 21, &edges).await
+}
+
+fn endless_search() -> pb::SimplePathsRequest {
+    pb::SimplePathsRequest {
         from: id(0),
         to: id(20),
         ..pb::SimplePathsRequest::default()
-    };
+    }
+}
+
+/// Four searches whose clients stayed kept all turns: no query had one again.
+#[tokio::test]
+async fn a_search_ends_when_its_time_is_over() {
+    let running = start(&[("max-query-time", "300ms")]).await;
+    let mut graph = endless(&running).await;
+    let mut searches = Vec::new();
+    // As many as there may be at a time.
+    for _ in 0..4 {
+        let search = graph.simple_paths(endless_search()).await;
+        searches.push(search.unwrap().into_inner());
+    }
+    for search in &mut searches {
+        let first = search.message().await.unwrap().unwrap();
+        assert_eq!((first.paths.len(), first.is_last), (1, false));
+        let ended = tokio::time::timeout(Duration::from_secs(60), search.message()).await;
+        let ended = ended.expect("an end of its time").unwrap_err();
+        assert_eq!(ended.code(), Code::FailedPrecondition);
+        assert!(ended.message().contains("--max-query-time"), "{ended}");
+    }
+    let next = graph.simple_paths(endless_search()).await;
+    let first = next.unwrap().into_inner().message().await.unwrap();
+    assert_eq!(first.unwrap().paths.len(), 1);
+    running.server.shutdown().await.unwrap();
+}
+
+/// A search for simple paths may go on for long. One whose client leaves ends, and gives its turn back.
+#[tokio::test]
+async fn a_search_ends_when_its_client_leaves() {
+    let running = start(&[]).await;
+    let mut graph = endless(&running).await;
+    let request = endless_search();
     let mut searches = Vec::new();
     // As many as there may be at a time.
     for _ in 0..4 {
