@@ -295,8 +295,8 @@ pub enum Error {
         /// The problem.
         message: String,
     },
-    /// The server's answer makes no sense.
-    #[error("the server's answer makes no sense: {message}")]
+    /// The server's reply is malformed.
+    #[error("the server's reply is malformed: {message}")]
     InvalidReply {
         /// The problem.
         message: String,

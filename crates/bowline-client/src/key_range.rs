@@ -29,6 +29,7 @@ impl KeyRange {
     /// # use bowline_client::KeyRange;
     /// assert!(KeyRange::key("greeting").end().is_empty());
     /// ```
+    #[must_use]
     pub fn key(key: impl Into<Bytes>) -> KeyRange {
         KeyRange {
             key: key.into(),
@@ -42,6 +43,7 @@ impl KeyRange {
     /// # use bowline_client::KeyRange;
     /// assert_eq!(KeyRange::prefix("a/"), KeyRange::between("a/", "a0"));
     /// ```
+    #[must_use]
     pub fn prefix(prefix: impl Into<Bytes>) -> KeyRange {
         let key = prefix.into();
         if key.is_empty() {
@@ -65,6 +67,7 @@ impl KeyRange {
     /// # use bowline_client::KeyRange;
     /// assert_eq!(KeyRange::between("a", "c"), KeyRange::from("a".."c"));
     /// ```
+    #[must_use]
     pub fn between(start: impl Into<Bytes>, end: impl Into<Bytes>) -> KeyRange {
         let (key, end) = (start.into(), end.into());
         if end.is_empty() || end == ZERO {
@@ -88,6 +91,7 @@ impl KeyRange {
     /// # use bowline_client::KeyRange;
     /// assert_eq!(KeyRange::starting_at("m").start(), "m");
     /// ```
+    #[must_use]
     pub fn starting_at(start: impl Into<Bytes>) -> KeyRange {
         let key = start.into();
         KeyRange {
@@ -137,6 +141,7 @@ impl KeyRange {
     /// let rest = KeyRange::from_wire("a/7\0", all.end().clone());
     /// assert_eq!((&rest.start()[..], &rest.end()[..]), (&b"a/7\0"[..], &b"a0"[..]));
     /// ```
+    #[must_use]
     pub fn from_wire(start: impl Into<Bytes>, end: impl Into<Bytes>) -> KeyRange {
         KeyRange {
             key: start.into(),

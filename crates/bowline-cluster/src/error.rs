@@ -94,7 +94,7 @@ pub enum Error {
     #[error("this member is a learner, which does not serve this call")]
     Learner,
     /// The member to be promoted is already a voter.
-    #[error("member {id:x} is no learner")]
+    #[error("member {id:x} is not a learner")]
     NotLearner {
         /// Its id.
         id: NodeId,

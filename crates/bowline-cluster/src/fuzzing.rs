@@ -1,5 +1,5 @@
-//! Entry points of fuzzers; see the modules of the same name in `bowline` and `bowline-storage`. Only in
-//! tests and with `--cfg fuzzing`.
+//! Entry points of the fuzz targets in `tools/fuzz`: records of the Raft log, the vote, the file `MEMBER`, peer messages
+//! and proposals up to their application. Compiled in tests and with `--cfg fuzzing` only.
 
 use std::collections::{BTreeMap, BTreeSet};
 

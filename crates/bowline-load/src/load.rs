@@ -111,10 +111,10 @@ fn watch_over<T>(
             let wait = shared.ready.wait();
             tokio::pin!(wait);
             loop {
-                let patience = tokio::time::sleep(Duration::from_millis(20));
+                let grace = tokio::time::sleep(Duration::from_millis(20));
                 tokio::select! {
                     _ = &mut wait => return,
-                    () = patience => if shared.is_over.load(Ordering::Relaxed) { return },
+                    () = grace => if shared.is_over.load(Ordering::Relaxed) { return },
                 }
             }
         });

@@ -90,9 +90,9 @@ pub(crate) fn measure(args: &WatchLoad, addresses: &[String], show: Show<'_>) ->
         let (shared, args, addresses) = (Arc::clone(&shared), args.clone(), addresses.to_vec());
         std::thread::spawn(move || watch(&shared, &args, &addresses))
     };
-    let patience = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while shared.created.load(Ordering::Relaxed) < watchers && !thread.is_finished() {
-        if Instant::now() > patience {
+        if Instant::now() > deadline {
             shared.is_over.store(true, Ordering::Relaxed);
             let created = shared.created.load(Ordering::Relaxed);
             let text = format!("only {created} of {watchers} watchers were created in a minute");
@@ -121,7 +121,7 @@ pub(crate) fn measure(args: &WatchLoad, addresses: &[String], show: Show<'_>) ->
         load,
     };
     let report = load::run(&plan, &workload, show)?;
-    // What is put is told to everybody, sooner or later.
+    // Every watcher receives every put.
     let expected = report.succeeded() * watchers;
     let events = || shared.events.load(Ordering::Relaxed) - before;
     let (mut last, mut last_at) = (events(), Instant::now());

@@ -79,7 +79,8 @@ impl<'a> Applier<'a> {
     }
 
     /// Applies one entry. `index` is its index in the log, `mark` is stored once all of it is applied. With
-    /// `wants_replies` the result has one reply per command.
+    /// `awaited`, which says of each command whether somebody waits for its reply, the result has one reply per
+    /// command: without what it reads where nobody does.
     ///
     /// # Errors
     /// This member failed and must stop. A refused command is no error.
@@ -89,16 +90,18 @@ impl<'a> Applier<'a> {
         term: u64,
         commands: &[Command],
         mark: &[u8],
-        wants_replies: bool,
+        awaited: Option<&[bool]>,
     ) -> Result<Vec<Reply>> {
         let mut replies = Vec::new();
         let done_before = self.state.applied.commands;
-        for (number, command) in (0u64..).zip(commands) {
+        for (at, command) in commands.iter().enumerate() {
+            let number = at as u64;
             if number < done_before {
                 continue;
             }
-            let reply = self.command(index, term, command, number, wants_replies)?;
-            if wants_replies {
+            let is_awaited = awaited.is_some_and(|all| all.get(at) == Some(&true));
+            let reply = self.command(index, term, command, number, is_awaited)?;
+            if awaited.is_some() {
                 replies.push(reply);
             }
         }

@@ -522,7 +522,7 @@ fn give_up_history(engine: &Engine, revision: Revision) -> Result<()> {
         // Already trimmed when the entry is applied again.
         Ok(Ok(()) | Err(_)) => Ok(()),
         Err(error @ bowline_storage::Error::NoSpace { .. }) => {
-            tracing::warn!(%error, "that history was given up is recorded later");
+            tracing::warn!(%error, "the floor of the history is recorded later");
             Ok(())
         }
         Err(error) => Err(error.into()),

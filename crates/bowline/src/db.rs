@@ -227,7 +227,6 @@ impl Db {
     /// assert_eq!(db.get("k")?, None);
     /// # Ok::<(), bowline::Error>(())
     /// ```
-    #[must_use]
     pub fn begin(&self) -> Transaction {
         self.begin_with(Isolation::Serializable)
     }
@@ -241,7 +240,6 @@ impl Db {
     /// assert!(tx.commit()?.changed);
     /// # Ok::<(), bowline::Error>(())
     /// ```
-    #[must_use]
     pub fn begin_with(&self, isolation: Isolation) -> Transaction {
         Transaction::new(Snapshot::newest(self.handle()), isolation)
     }

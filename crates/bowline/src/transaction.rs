@@ -75,6 +75,7 @@ use bowline_types::{Expected, Revision};
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "its writes are lost unless it is committed"]
 pub struct Transaction {
     snapshot: Snapshot,
     isolation: Isolation,

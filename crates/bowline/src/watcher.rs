@@ -164,6 +164,7 @@ pub(crate) fn pin_error(requested: Revision, error: PinError) -> Error {
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug)]
+#[must_use = "dropping it ends the watch"]
 pub struct Watcher {
     handle: Handle,
     range: Range,

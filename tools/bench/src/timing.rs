@@ -124,8 +124,8 @@ pub fn run_prepared(
     let mut timed = Timed::nothing();
     let begun = Instant::now();
     // What is not timed may take longer by far.
-    let patience = sample * 20;
-    while timed.elapsed < sample && (begun.elapsed() < patience || timed.operations == 0) {
+    let time_max = sample * 20;
+    while timed.elapsed < sample && (begun.elapsed() < time_max || timed.operations == 0) {
         prepare()?;
         let start = Instant::now();
         let mut last = start;

@@ -67,7 +67,7 @@ impl Import {
 /// The format of a file to import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ImportFormat {
-    /// Told from the name and the first bytes
+    /// Detected from the name and the first bytes
     Auto,
     /// A Cargo.lock
     CargoLock,
@@ -78,7 +78,7 @@ pub enum ImportFormat {
 }
 
 impl ImportFormat {
-    /// The format asked for; `None` if it is to be told from the file.
+    /// The format asked for; `None` if it is to be detected from the file.
     #[must_use]
     pub fn fixed(self) -> Option<import::Format> {
         match self {

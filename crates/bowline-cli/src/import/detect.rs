@@ -45,12 +45,12 @@ const COMPRESSED: &[(&[u8], &str, &str)] = &[
     (b"PK\x03\x04", "zip", "unzip -p"),
 ];
 
-/// A format, and what it was told from.
+/// A format, and what it was detected from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Detected {
     /// The format.
     pub format: Format,
-    /// What it was told from, as the end of a sentence that begins with "because".
+    /// What it was detected from, as the end of a sentence that begins with "because".
     pub because: &'static str,
 }
 

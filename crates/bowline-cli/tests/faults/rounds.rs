@@ -334,7 +334,7 @@ async fn everything_is_there(cluster: &Cluster, shared: &Arc<Shared>, record: &R
 /// What a member holds at a revision.
 #[derive(PartialEq, Debug)]
 struct Contents {
-    /// Of all keys, with their metadata; and up to where history was given up.
+    /// Of all keys, with their metadata; and up to where history was trimmed.
     keys: (u32, u64),
     blocks: Vec<Block>,
     edges: Vec<Edge>,

@@ -50,8 +50,8 @@ impl<R> Parts<R> {
         if self.is_done {
             return Ok(None);
         }
-        let patience = self.caller.settings().request_timeout;
-        let part = match timeout(patience, self.stream.message()).await {
+        let request_timeout = self.caller.settings().request_timeout;
+        let part = match timeout(request_timeout, self.stream.message()).await {
             Ok(Ok(Some(part))) => part,
             Ok(Ok(None)) => return Err(cut_off()),
             Ok(Err(status)) => {

@@ -171,6 +171,7 @@ impl KeepAlive {
     /// # Ok(())
     /// # }
     /// ```
+    #[must_use = "it says why the lease was lost"]
     pub async fn lost(&self) -> Error {
         let mut state = self.state.clone();
         let lost = state
@@ -235,8 +236,8 @@ impl Renewer {
         loop {
             sleep_until(next).await;
             // One silent endpoint must not use up all the time there is.
-            let patience = Instant::now() + (ttl / 6).max(Duration::from_millis(100));
-            let cause = match self.renew(patience.min(until)).await {
+            let attempt_until = Instant::now() + (ttl / 6).max(Duration::from_millis(100));
+            let cause = match self.renew(attempt_until.min(until)).await {
                 Ok((new_ttl, new_until)) => {
                     (ttl, until) = (new_ttl, new_until);
                     next = until - ttl + ttl / 3;

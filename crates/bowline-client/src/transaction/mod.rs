@@ -173,6 +173,7 @@ pub struct Committed {
 /// # }
 /// ```
 #[derive(Debug, Clone)]
+#[must_use = "its writes are lost unless it is committed"]
 pub struct Transaction {
     inner: Arc<Inner>,
 }
@@ -666,7 +667,7 @@ impl Transaction {
     /// # Errors
     /// `Conflict` when something it read (or, under snapshot isolation, wrote) was changed meanwhile;
     /// `CompareFailed`, `NotFound` (a block of an edge), `LeaseNotFound` when what it relies on does not
-    /// hold; `Compacted` when its revision was given up; `UnknownOutcome` when no answer came: read it back.
+    /// hold; `Compacted` when its revision was trimmed; `UnknownOutcome` when no answer came: read it back.
     pub async fn commit(self) -> Result<Committed> {
         let state = {
             let mut state = self.state()?;

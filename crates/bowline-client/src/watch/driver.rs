@@ -217,13 +217,13 @@ impl Driver {
         let request = self
             .caller
             .request(UnboundedReceiverStream::new(receiver), true);
-        let patience = self.caller.settings().request_timeout;
+        let request_timeout = self.caller.settings().request_timeout;
         Link::Opening(
             turn,
             Box::pin(async move {
                 let mut client =
                     WatchClient::new(endpoint.channel()).max_decoding_message_size(usize::MAX);
-                match timeout(patience, client.watch(request)).await {
+                match timeout(request_timeout, client.watch(request)).await {
                     Ok(Ok(response)) => Ok(Opened {
                         endpoint,
                         messages: Box::new(response.into_inner()),

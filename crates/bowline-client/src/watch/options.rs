@@ -176,8 +176,8 @@ impl IntoFuture for Watch {
             } else {
                 self.hubs.shared()
             };
-            let patience = self.hubs.request_timeout();
-            Watcher::start(hub, self.request, patience).await
+            let start_timeout = self.hubs.request_timeout();
+            Watcher::start(hub, self.request, start_timeout).await
         })
     }
 }

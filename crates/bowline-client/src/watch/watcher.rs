@@ -55,7 +55,7 @@ impl Watcher {
     pub(super) async fn start(
         hub: Hub,
         request: WatchCreateRequest,
-        patience: Duration,
+        start_timeout: Duration,
     ) -> Result<Watcher> {
         let (sender, queue) = mpsc::channel(QUEUE_BATCHES);
         let (begun, has_begun) = oneshot::channel();
@@ -75,7 +75,7 @@ impl Watcher {
             begun,
             is_held_back,
         })?;
-        watcher.next_revision = match tokio::time::timeout(patience, has_begun).await {
+        watcher.next_revision = match tokio::time::timeout(start_timeout, has_begun).await {
             Ok(Ok(begun)) => begun?,
             Ok(Err(_)) => return Err(Error::Stopped),
             Err(_) => return Err(watcher.hub.last_error().unwrap_or(Error::TimedOut)),

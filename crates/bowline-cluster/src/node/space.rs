@@ -1,12 +1,11 @@
-//! The quota at the door: a request that takes space is refused before it reaches any log if the database would
-//! exceed the quota with it, as in etcd.
+//! The quota, as in etcd: a request that takes space is refused before it is proposed if the database would exceed the
+//! quota with it.
 //!
-//! The size of the database says nothing of requests that are under way, so their bytes are reserved until they
-//! are applied here. A look at the size every now and then would not do: what clients write within a quarter of
-//! a second would pass the quota first.
+//! The size of the database does not include requests that are not applied yet, so their bytes are reserved until
+//! they are. To compare the size at intervals would not do: within a quarter of a second clients write more than the quota.
 //!
-//! Other members' requests count once they are applied here. So a quota is exceeded by at most what the other
-//! members have under way.
+//! Requests through other members count once they are applied here. So the quota is exceeded by at most what the other
+//! members have proposed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

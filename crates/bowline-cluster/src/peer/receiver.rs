@@ -300,7 +300,7 @@ mod tests {
                 ..PutOp::default()
             };
             let put = Command::Txn(Txn::of(Op::Put(put)));
-            let applied = applier.entry(index, 1, &[put], b"", false);
+            let applied = applier.entry(index, 1, &[put], b"", None);
             applied.expect("apply");
         }
         applier.finish().expect("apply");

@@ -108,8 +108,16 @@ impl Pending {
 /// A decoded proposal.
 pub(crate) struct Parts {
     pub(crate) commands: Vec<Command>,
-    /// Its number, if this member has waiters for it.
-    pub(crate) awaited: Option<u64>,
+    /// `None` if this member has no waiters for it.
+    pub(crate) awaited: Option<Awaited>,
+}
+
+/// What is awaited of a proposal.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Awaited {
+    pub(crate) number: u64,
+    /// Whether the waiter of each command is still there. One that has gone has given back the memory for its reply.
+    pub(crate) of_each: Vec<bool>,
 }
 
 /// The proposer's member id; `None` when the proposal is shorter than its head.
@@ -257,11 +265,19 @@ impl Waiters {
             return Err(Error::stopped("a proposal is shorter than its head"));
         };
         let commands = decode_commands(&proposal.slice(HEAD_BYTES..)).map_err(Error::stopped)?;
-        let is_own = (member, run) == (self.member, self.run);
-        let is_awaited = is_own && self.is_waiting(number);
-        Ok(Parts {
-            commands,
-            awaited: is_awaited.then_some(number),
+        let awaited = match (member, run) == (self.member, self.run) {
+            true => self.awaited(number),
+            false => None,
+        };
+        Ok(Parts { commands, awaited })
+    }
+
+    fn awaited(&self, number: u64) -> Option<Awaited> {
+        let state = self.state.lock();
+        let waiters = state.waiting.get(&number)?.waiters.iter();
+        Some(Awaited {
+            number,
+            of_each: waiters.map(|waiter| !waiter.is_closed()).collect(),
         })
     }
 }
@@ -364,8 +380,20 @@ mod tests {
         let (number, proposal, _replies) = proposed(&waiters, 1);
         assert_eq!(old, number);
         assert_eq!(waiters.take(&old_proposal).unwrap().awaited, None);
-        assert_eq!(waiters.take(&proposal).unwrap().awaited, Some(number));
+        let awaited = waiters.take(&proposal).unwrap().awaited.unwrap();
+        assert_eq!(awaited.number, number);
+        assert!(awaited.of_each.iter().all(|is_awaited| *is_awaited));
         assert!(waiters.take(&proposal.slice(..HEAD_BYTES - 1)).is_err());
+    }
+
+    /// The memory for a reply is given back when its caller goes: then the reply is not made.
+    #[test]
+    fn a_waiter_that_has_gone_awaits_nothing() {
+        let waiters = Waiters::new(1);
+        let (_, proposal, mut replies) = proposed(&waiters, 3);
+        drop(replies.remove(1));
+        let awaited = waiters.take(&proposal).unwrap().awaited.unwrap();
+        assert_eq!(awaited.of_each, [true, false, true]);
     }
 
     /// A snapshot may be taken in the middle of a proposal: then the replies cannot be assigned.

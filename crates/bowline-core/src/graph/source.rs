@@ -62,6 +62,7 @@ pub struct NeighborRef {
 
 impl NeighborRef {
     /// The edge between `from`, the queried block, and this neighbor: (source, target).
+    #[must_use]
     pub fn ends(&self, from: BlockId) -> (BlockId, BlockId) {
         match self.direction {
             Direction::In => (self.id, from),

@@ -33,6 +33,7 @@ impl Range {
     /// assert_eq!(db.range(Range::prefix("svc/"))?.count(), 1);
     /// # Ok::<(), bowline::Error>(())
     /// ```
+    #[must_use]
     pub fn prefix(prefix: impl AsRef<[u8]>) -> Range {
         let prefix = prefix.as_ref();
         let upper = prefix_end(prefix).map_or(Bound::Unbounded, Bound::Excluded);
@@ -52,6 +53,7 @@ impl Range {
     /// assert_eq!(db.range(Range::key("k"))?.count(), 1);
     /// # Ok::<(), bowline::Error>(())
     /// ```
+    #[must_use]
     pub fn key(key: impl AsRef<[u8]>) -> Range {
         let key = key.as_ref().to_vec();
         Range {
@@ -108,6 +110,7 @@ impl Range {
     /// let range = Range::from("a".."c");
     /// assert_eq!(range.bounds(), (Bound::Included(&b"a"[..]), Bound::Excluded(&b"c"[..])));
     /// ```
+    #[must_use]
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         fn borrow(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
             match bound {

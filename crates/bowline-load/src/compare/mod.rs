@@ -4,7 +4,7 @@
 //! then it is the other's turn. So what drifts on the machine meets both. Medians are over rounds, and
 //! the spread is shown beside them.
 //!
-//! The row of watchers counts events: so many puts, each told to every watcher of the leader, until the last
+//! The row of watchers counts events: so many puts, each delivered to every watcher of the leader, until the last
 //! event has come. Its latencies are those of the puts.
 //!
 //! Writes, linearizable reads and lease reads go to the leader: what a forwarding member adds is the
@@ -46,7 +46,7 @@ struct Row {
 enum Kind {
     Put,
     Read(Consistency),
-    /// So many puts, told to so many watchers.
+    /// So many puts, delivered to so many watchers.
     Watch {
         puts: u64,
         watchers: usize,

@@ -22,8 +22,8 @@ const INPUT_BYTES: usize = 64 << 10;
 impl Link {
     /// Connects to `host:port`, and waits for the server's greeting.
     pub(crate) async fn connect(address: &str, target: &Target) -> io::Result<Link> {
-        let patience = Duration::from_secs(5);
-        let socket = tokio::time::timeout(patience, TcpStream::connect(address))
+        let connect_timeout = Duration::from_secs(5);
+        let socket = tokio::time::timeout(connect_timeout, TcpStream::connect(address))
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
             .flatten()
@@ -40,7 +40,7 @@ impl Link {
             input: vec![0; INPUT_BYTES],
         };
         // Its limits hold from the first request on.
-        tokio::time::timeout(patience, async {
+        tokio::time::timeout(connect_timeout, async {
             while !link.connection.is_greeted() {
                 link.exchange(&mut Nobody).await?;
             }

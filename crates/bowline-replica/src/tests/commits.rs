@@ -614,7 +614,11 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
     let mut applier = member.replica.apply();
     let mut replies = Vec::new();
     for (index, commands) in applier_entries {
-        replies.extend(applier.entry(index, 1, commands, b"", true).unwrap());
+        replies.extend(
+            applier
+                .entry(index, 1, commands, b"", Some(&[true; COMMANDS_MAX]))
+                .unwrap(),
+        );
     }
     applier.finish().unwrap();
     assert!(

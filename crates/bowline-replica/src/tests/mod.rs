@@ -102,10 +102,15 @@ impl Member {
     }
 
     fn apply(&mut self, index: Index, payload: &[u8], wants_replies: bool) -> Vec<Reply> {
+        let all = [true; COMMANDS_MAX];
+        self.apply_for(index, payload, wants_replies.then_some(&all))
+    }
+
+    fn apply_for(&mut self, index: Index, payload: &[u8], awaited: Option<&[bool]>) -> Vec<Reply> {
         let commands = decode_commands(&Bytes::copy_from_slice(payload)).unwrap();
         let mut applier = self.replica.apply();
         let mark = index.to_be_bytes();
-        let replies = applier.entry(index, 1, &commands, &mark, wants_replies);
+        let replies = applier.entry(index, 1, &commands, &mark, awaited);
         let replies = replies.unwrap();
         applier.finish().unwrap();
         replies

@@ -82,7 +82,13 @@ fn many_entries_that_change_nothing_find_room() {
     let mut applier = member.replica.apply();
     for (index, command) in &payloads {
         let mark = [7; 300];
-        let applied = applier.entry(*index, 1, std::slice::from_ref(command), &mark, true);
+        let applied = applier.entry(
+            *index,
+            1,
+            std::slice::from_ref(command),
+            &mark,
+            Some(&[true]),
+        );
         applied.unwrap();
     }
     applier.finish().unwrap();

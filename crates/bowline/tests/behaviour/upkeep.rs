@@ -1,4 +1,4 @@
-//! Checkpoint, check, statistics, and what lies on the disk.
+//! Maintenance: checkpoints, `check`, statistics, and the files of a directory.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

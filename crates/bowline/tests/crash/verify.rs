@@ -90,7 +90,7 @@ pub struct Verifier<'a> {
 struct Known {
     steps: (usize, usize),
     probes: (u64, u64),
-    /// Below this revision history was given up for good.
+    /// Below this revision history was trimmed for good.
     floor: Revision,
 }
 
@@ -434,7 +434,7 @@ impl<'a> Verifier<'a> {
         let (oldest, newest) = (db.oldest_revision(), db.revision());
         if oldest < known.floor || oldest > newest {
             return Err(format!(
-                "history begins at {oldest}, given up below {}, the newest is {newest}",
+                "history begins at {oldest}, trimmed below {}, the newest is {newest}",
                 known.floor
             ));
         }

@@ -126,7 +126,7 @@ pub struct Step {
     pub revision: Revision,
     /// Leases and their time to live.
     pub leases: BTreeMap<i64, Duration>,
-    /// What history was given up by `compact`.
+    /// What history was trimmed by `compact`.
     pub floor: Revision,
     /// The point of the recording before its first operation.
     pub issued_at: usize,

@@ -30,8 +30,8 @@ fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
     wait_at_most(PATIENCE, what, is_so);
 }
 
-fn wait_at_most(patience: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + patience;
+fn wait_at_most(timeout_max: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + timeout_max;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what} never came");
         std::thread::sleep(Duration::from_millis(2));

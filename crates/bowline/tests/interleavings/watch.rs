@@ -25,10 +25,7 @@ fn follow(mut watcher: Watcher, from: u64, last: u64) {
     for revision in from..=last {
         let seen = loop {
             // A wait may end early, as if its time were over.
-            if let Some(seen) = watcher
-                .recv_timeout(FOR_EVER)
-                .expect("nothing was given up")
-            {
+            if let Some(seen) = watcher.recv_timeout(FOR_EVER).expect("nothing was trimmed") {
                 break seen;
             }
         };
@@ -42,7 +39,7 @@ fn follow(mut watcher: Watcher, from: u64, last: u64) {
             (2, revision - 1)
         );
     }
-    assert!(watcher.try_recv().expect("nothing was given up").is_none());
+    assert!(watcher.try_recv().expect("nothing was trimmed").is_none());
 }
 
 fn spawn_writer(db: &Db, from: u64) -> JoinHandle<()> {

@@ -319,7 +319,7 @@ fn numbers_of(db: &Db, key: &str) -> BTreeMap<u64, u64> {
     numbers
 }
 
-/// Flushes, merges and gives up history at random until it is told to stop.
+/// Flushes, merges and trims history at random until it is told to stop.
 fn upkeep(db: &Db, seed: u64, stop: &AtomicBool, keeps_all: bool) {
     let mut rng = fastrand::Rng::with_seed(seed);
     while !stop.load(Ordering::Relaxed) {

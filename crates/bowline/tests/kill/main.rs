@@ -4,7 +4,7 @@
 //!
 //! The writer is this test binary itself, started again. Each of its threads counts up its own key
 //! and, in the same transaction, a block, an edge, and two keys of a ring, one put and one deleted,
-//! so that a half-applied transaction shows. Beside them it flushes, merges, gives up history and
+//! so that a half-applied transaction shows. Beside them it flushes, merges, trims history and
 //! takes checkpoints. `BOWLINE_KILLS` sets how often (default 100), `BOWLINE_SEED` repeats the
 //! moments.
 
@@ -100,7 +100,7 @@ fn ring_key(thread: usize, count: u64) -> String {
     format!("ring/{thread}/{:02}", count % RING)
 }
 
-/// Flushes, merges, gives up history and takes checkpoints, until it is killed.
+/// Flushes, merges, trims history and takes checkpoints, until it is killed.
 fn upkeep(db: &Db, path: &Path) {
     for turn in 0u64.. {
         let done = match turn % 4 {

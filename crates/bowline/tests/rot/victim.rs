@@ -241,7 +241,7 @@ impl Work {
         let revision = self.model.revision();
         self.db()
             .trim_history(Revision::new(revision.get() / 3))
-            .expect("history is given up");
+            .expect("history is trimmed");
         self.mixed(50);
         self.db().flush().expect("flush");
         self.mixed(30);

@@ -3,7 +3,7 @@
 //! began ([`measure`]).
 //!
 //! The run is a number of cycles. Each opens the database twice, with batched and with synced
-//! commits, and ends with a clean-up: everything deleted, history given up, tables merged. What is
+//! commits, and ends with a clean-up: everything deleted, history trimmed, tables merged. What is
 //! used then, with the database open and after it is closed, must be the same in the last cycle as
 //! in the second one; the first warms up what a process keeps for good. An open database that nobody asks anything takes
 //! next to no processor time.

@@ -369,7 +369,7 @@ impl<'a> Work<'a> {
             let started = self.db.watch(range()).with_previous().from(next).start();
             drop(snapshot);
             let mut watcher = match started {
-                // The history was given up since the snapshot, which holds no more than itself.
+                // The history was trimmed since the snapshot, which holds no more than itself.
                 Err(Error::Compacted { oldest, .. }) => {
                     assert!(oldest > next);
                     bump(&self.compacted);

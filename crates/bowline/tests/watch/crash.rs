@@ -18,7 +18,7 @@ use bowline_testing::{CrashImage, Images, ManualClock, Seed, SimDisk};
 use parking_lot::Mutex;
 
 use crate::truth::{Notes, Seen, Truth};
-use crate::{setting, small, within_patience, writers};
+use crate::{setting, small, within_timeout, writers};
 
 fn ranges() -> [Range; 4] {
     [
@@ -243,7 +243,7 @@ fn nothing_is_seen_before_it_is_flushed() {
     const WRITERS: u64 = 2;
     let seed = Seed::from_env_or(22);
     let _guard = seed.print_on_failure("-p bowline --test watch nothing_is_seen");
-    within_patience("watchers on a slow disk", || {
+    within_timeout("watchers on a slow disk", || {
         let disk = SimDisk::new();
         let notes = Mutex::new(Notes::default());
         let vfs = Arc::new(SlowSync(disk.clone()));

@@ -8,7 +8,7 @@ use bowline::{Background, Db, History, Result};
 use bowline_testing::FaultVfs;
 use bowline_testing::fault::{Call, Rule};
 
-use crate::{small, within_patience};
+use crate::{small, within_timeout};
 
 /// Found by this test: the changes of a revision were taken off what the watcher had ready before
 /// their previous entries were read. When that read failed, the watcher went on behind a revision
@@ -67,7 +67,7 @@ fn a_read_that_fails_skips_no_change() -> Result<()> {
 #[test]
 fn a_lease_granted_while_the_thread_looks_away_expires() -> Result<()> {
     const SOON: Duration = Duration::from_secs(40);
-    within_patience("leases that expire", || {
+    within_timeout("leases that expire", || {
         let db: Db = small().vfs(Arc::new(MemoryVfs::default())).open("/db")?;
         let mut rng = fastrand::Rng::with_seed(3);
         for _ in 0..500 {

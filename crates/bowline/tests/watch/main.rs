@@ -5,7 +5,7 @@
 //! Writers note what each commit was acknowledged with ([`truth`]); hundreds of watchers
 //! ([`watchers`]) are fast, slow or stalled, start now, in the past or in the future, are dropped
 //! and resumed, also on the database opened again, while memtables are flushed, tables merged and
-//! history given up. When the writers are done, what each watcher saw is compared with the notes.
+//! history trimmed. When the writers are done, what each watcher saw is compared with the notes.
 //! [`crash`] does the same over power losses.
 //!
 //! `BOWLINE_WATCH_ROUNDS` sets how often each of the settings is tried (default 2), and
@@ -43,7 +43,7 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
 }
 
 /// Runs `body` on a thread of its own and fails when it does not come to an end.
-pub(crate) fn within_patience<T: Send>(what: &str, body: impl FnOnce() -> T + Send) -> T {
+pub(crate) fn within_timeout<T: Send>(what: &str, body: impl FnOnce() -> T + Send) -> T {
     let (done, ended) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let running = scope.spawn(move || {
@@ -84,7 +84,7 @@ struct Plan {
     kept: u64,
     ring_bytes: u64,
     lag_max: u64,
-    /// Whether upkeep gives up history.
+    /// Whether upkeep trims history.
     compacts: bool,
 }
 
@@ -106,7 +106,7 @@ const PLANS: [Plan; 6] = [
         compacts: false,
     },
     Plan {
-        name: "history given up by hand",
+        name: "history trimmed by hand",
         history: History::All,
         kept: u64::MAX,
         ring_bytes: 16 << 10,
@@ -308,7 +308,7 @@ fn every_watcher_sees_every_change_once_whole_and_in_order() {
         let _guard = seed.print_on_failure(test);
         for (number, plan) in PLANS.iter().enumerate() {
             let seed = seed.part(round * 100 + number as u64);
-            let told = within_patience(plan.name, || plan.run(seed));
+            let told = within_timeout(plan.name, || plan.run(seed));
             println!("{}: {WATCHERS} watchers, {told:?}", plan.name);
             assert!(told.flushes > 0 && told.merges > 0, "{told:?}");
             assert!(told.widest >= 4 && told.resumed > 0, "{told:?}");
@@ -317,7 +317,7 @@ fn every_watcher_sees_every_change_once_whole_and_in_order() {
         }
     }
     // Those that must lose history did, so the way on from there was tried.
-    for name in ["no history, a short lag", "history given up by hand"] {
+    for name in ["no history, a short lag", "history trimmed by hand"] {
         assert!(compacted[name] > 0, "{name}: nobody was ever refused");
     }
     assert_eq!(compacted["all history, no ring"], 0);
@@ -328,7 +328,7 @@ fn every_watcher_sees_every_change_once_whole_and_in_order() {
 fn stalled_watchers_hold_up_no_writer() {
     // More than the ring has places for.
     const COMMITS: u64 = 9_000;
-    within_patience("a writer beside stalled watchers", || {
+    within_timeout("a writer beside stalled watchers", || {
         let all = u64::MAX;
         for (lag_max, ring_bytes) in [(all, 1 << 10), (100, 1 << 10), (all, 1 << 30)] {
             let db = small()

@@ -115,7 +115,7 @@ enum Previous {
     NotAsked,
     /// All of them.
     Digest(u64),
-    /// History before the revision had been given up: some may be missing, none may be wrong.
+    /// History before the revision had been trimmed: some may be missing, none may be wrong.
     Partial(Vec<(Value, Option<Entry>)>),
 }
 

@@ -1,7 +1,7 @@
 //! Watchers of every kind, and what each of them saw.
 //!
 //! A watcher's life is a list of *spans*: revisions from a first one up to where it was when it
-//! was dropped, ended, or was told that history had been given up. Within a span nothing may be
+//! was dropped, ended, or was told that history had been trimmed. Within a span nothing may be
 //! missing, and each span that goes on from another begins exactly where that one ended.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -57,7 +57,7 @@ impl Bounds<'_> {
         assert!(
             oldest <= most,
             "{}: history from {oldest} only, though {kept} revisions below {newest} are kept and \
-             no more than {given_up} was given up",
+             no more than {given_up} was trimmed",
             who.name()
         );
     }

@@ -178,8 +178,8 @@ pub fn one_lease(
     Ok(())
 }
 
-/// Flushes, merges and, when `compacts`, gives up history at some revision near the newest.
-/// `given_up` is at least what was given up, at any time.
+/// Flushes, merges and, when `compacts`, trims history at some revision near the newest.
+/// `given_up` is at least what was trimmed, at any time.
 pub fn upkeep(
     db: &Db,
     rng: &mut fastrand::Rng,

@@ -28,7 +28,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::watch;
 
 use super::log_store::LogStore;
-use super::waiters::{Applied, Waiters};
+use super::waiters::{Applied, Awaited, Waiters};
 use crate::error::Error;
 use crate::in_place::in_place;
 use crate::log_limit::SharedLogLimit;
@@ -167,9 +167,9 @@ impl StateMachine {
             self.last_applied = Some(id);
             let mark = encode_mark(&id, &self.membership);
             let term = id.leader_id.term;
-            let is_awaited = awaited.is_some();
-            let replies = applier.entry(id.index + 1, term, &commands, &mark, is_awaited)?;
-            if let Some(number) = awaited {
+            let of_each = awaited.as_ref().map(|awaited| &awaited.of_each[..]);
+            let replies = applier.entry(id.index + 1, term, &commands, &mark, of_each)?;
+            if let Some(Awaited { number, .. }) = awaited {
                 let index = id.index;
                 let outcome = |reply| Applied { reply, index, term };
                 answers.push((number, replies.into_iter().map(outcome).collect()));

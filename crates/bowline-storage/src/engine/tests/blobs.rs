@@ -349,7 +349,7 @@ fn a_file_in_a_quiet_range_does_not_stay_for_ever() {
     harness.put_all(keys("key"), 300);
     harness.engine.compact_tables().unwrap();
     let old_names = harness.blob_names();
-    // Three quarters are overwritten and given up, but nothing is emptied with this bound.
+    // Three quarters are overwritten and trimmed, but nothing is emptied with this bound.
     let overwritten = keys("key").into_iter().enumerate();
     let overwritten = overwritten.filter(|(number, _)| number % 4 != 0);
     harness.put_all(overwritten.map(|(_, key)| key), 300);

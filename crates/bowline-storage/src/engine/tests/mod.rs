@@ -265,7 +265,7 @@ fn without_history_space_comes_back_and_pins_still_read() {
             entries <= present as u64 + 5,
             "{strategy:?}: {entries} entries, {present} keys"
         );
-        assert!(harness.engine.pin_at(2).is_err(), "the past was given up");
+        assert!(harness.engine.pin_at(2).is_err(), "the past was trimmed");
     }
 }
 
