@@ -81,8 +81,18 @@ fn work(command: Command) -> Fallible<ExitCode> {
         Command::Instructions => print!("{}", instructions::count()?.table()),
         Command::Report { results, docs } => {
             let docs = docs.unwrap_or_else(|| root().join("docs"));
-            let load = |file| RunResult::load(&path_of(&results, file)?);
-            report::write(&docs, &load(PEERS_FILE)?, &load(REFERENCE_FILE)?)?;
+            let load = |file| {
+                let path = path_of(&results, file)?;
+                match path.exists() {
+                    true => RunResult::load(&path).map(Some),
+                    false => Ok(None),
+                }
+            };
+            let (peers, reference) = (load(PEERS_FILE)?, load(REFERENCE_FILE)?);
+            if peers.is_none() && reference.is_none() {
+                return Err("no results: run `peers` or `reference` first".into());
+            }
+            report::write(&docs, peers.as_ref(), reference.as_ref())?;
         }
         Command::Save { results, baseline } => {
             let peers = RunResult::load(&path_of(&results, PEERS_FILE)?)?;
@@ -250,6 +260,9 @@ impl Run<'_> {
             ),
         );
         tell("data", self.scale);
+        if !self.arguments.only.is_empty() {
+            tell("rows", format!("only with {:?}", self.arguments.only));
+        }
         tell("seed", format!("{:#X}", data::SEED));
         for which in self.left_out {
             tell("left out", which);

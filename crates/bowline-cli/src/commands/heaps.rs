@@ -6,6 +6,11 @@
 //! above idle, and one of 512 MiB took 16 with a single heap (`tests/program/long_range.rs`, which holds 64). With one
 //! heap per core, as many threads as run at once need not wait for one another.
 //!
+//! glibc gives a block from 1 MiB on pages of its own, which go back to the system when it is
+//! freed. By itself it raises that bound to 32 MiB, as large blocks are freed, and takes them from the heaps then: beside a
+//! crowd of clients that read nothing of large replies, members held 252 to 281 MiB more than before it, with the bound at
+//! 1 MiB 181 to 235, in turns; with 512 KiB 170 to 205, and the p99 of a good client rose by a quarter.
+//!
 //! The holes that are left grow as long as clients make the server hold and drop much: in ten minutes of a hostile crowd
 //! to 298 to 581 MiB more than before it. So when the process has grown by 32 MiB, the pages of all holes are given
 //! back. A server that does not grow is left alone.
@@ -13,12 +18,13 @@
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 use self::glibc as system;
 
-/// Keeps one heap per core. Call it before there are threads.
+/// Keeps one heap per core, and large blocks out of the heaps. Call it before there are threads.
 ///
-/// `MALLOC_ARENA_MAX` in the environment is left as it is. Without glibc nothing is done.
-pub(super) fn keep_few() {
+/// `MALLOC_ARENA_MAX` and `MALLOC_MMAP_THRESHOLD_` in the environment are left as they are. Without glibc nothing is
+/// done.
+pub(super) fn configure() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    system::keep_few();
+    system::configure();
 }
 
 /// Gives back what is freed, now and then, from a thread of its own. Without glibc nothing is done.
@@ -42,15 +48,26 @@ mod glibc {
     /// By how much it has to have grown since memory was given back.
     const GROWTH_BYTES_MIN: u64 = 32 << 20;
 
-    pub(super) fn keep_few() {
-        if std::env::var_os("MALLOC_ARENA_MAX").is_some() {
-            return;
+    /// Blocks of this size have pages of their own.
+    pub(super) const LARGE_BYTES: i32 = 1 << 20;
+
+    pub(super) fn configure() {
+        let is_set = |variable| std::env::var_os(variable).is_some();
+        let set = |what, number| {
+            #[expect(unsafe_code, reason = "the C library has no other way to be told")]
+            // SAFETY: sets a number of the allocator, which takes any; no thread allocates beside it.
+            let _ = unsafe { libc::mallopt(what, number) };
+        };
+        if !is_set("MALLOC_ARENA_MAX") {
+            let cores = thread::available_parallelism().map_or(2, usize::from);
+            let heaps = i32::try_from(cores.max(2)).unwrap_or(i32::MAX);
+            set(libc::M_ARENA_MAX, heaps);
         }
-        let cores = thread::available_parallelism().map_or(2, usize::from);
-        let heaps = i32::try_from(cores.max(2)).unwrap_or(i32::MAX);
-        #[expect(unsafe_code, reason = "the C library has no other way to be told")]
-        // SAFETY: sets a number of the allocator, which takes any; no thread allocates beside it.
-        let _ = unsafe { libc::mallopt(libc::M_ARENA_MAX, heaps) };
+        if !is_set("MALLOC_MMAP_THRESHOLD_") {
+            set(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
+            // As glibc itself would: the end of a heap is not given back for each block.
+            set(libc::M_TRIM_THRESHOLD, 2 * LARGE_BYTES);
+        }
     }
 
     pub(super) fn give_back() -> io::Result<()> {

@@ -19,7 +19,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Fai
         layers.resolve(&config);
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
     }
-    heaps::keep_few();
+    heaps::configure();
     heaps::give_back()?;
     if args.stop_at_end_of_input {
         stop_at_end_of_input()?;
