@@ -33,11 +33,11 @@ use std::io::{self, BufRead, Read};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::lines::starts_character;
-use super::{
+use super::item::{
     Attributes, Block, BlockRef, Edge, Event, Item, LABEL_ATTRIBUTE, NAME_ATTRIBUTE, Options,
     Position, Refusal,
 };
+use super::lines::starts_character;
 
 /// The largest file read: 64 MiB. The largest lock files known have a few MiB.
 pub const SIZE_MAX_BYTES: u64 = 64 << 20;

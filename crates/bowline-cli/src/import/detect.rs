@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::Format;
+use super::item::Format;
 
 /// Why the format of a file is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -19,10 +19,10 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::io::{self, BufRead};
 
-use super::lines::{LineReader, column_of};
-use super::{
+use super::item::{
     Attributes, Block, BlockRef, Edge, Event, Item, NAME_ATTRIBUTE, Options, Position, Refusal,
 };
+use super::lines::{LineReader, column_of};
 
 /// The longest line taken unless another limit is asked for: 1 MiB.
 pub(crate) const LINE_MAX_BYTES: usize = 1 << 20;

@@ -19,12 +19,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
-use super::item::check_kind;
-use super::lines::{LineReader, column_of};
-use super::{
+use super::item::{
     Attributes, Block, BlockRef, Edge, Event, Item, KeyValue, NAME_ATTRIBUTE, Options, Position,
-    Refusal, parse_uuid,
+    Refusal, check_kind, parse_uuid,
 };
+use super::lines::{LineReader, column_of};
 
 /// The longest line taken unless another limit is asked for: 64 MiB. It is larger than an edge
 /// list's because a line holds a whole value.

@@ -6,7 +6,7 @@
 
 use std::io::{self, BufRead, Read};
 
-use super::{Position, Refusal};
+use super::item::{Position, Refusal};
 
 /// A line, or the refusal of one that is too long.
 pub(super) type Line<'a> = Result<&'a [u8], Refusal>;

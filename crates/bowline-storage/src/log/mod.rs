@@ -93,22 +93,11 @@ mod writer;
 mod tests;
 
 pub use reader::Replay;
+#[cfg(test)]
+pub(crate) use scan::scan_for_test;
 pub use sync::LogSync;
 pub use verify::Report;
 pub use writer::Log;
-
-/// The result of a scan with `threads` threads, as text for comparisons.
-#[cfg(test)]
-pub(crate) fn scan_for_test(
-    vfs: &dyn crate::vfs::Vfs,
-    dir: &std::path::Path,
-    threads: usize,
-) -> Result<String, String> {
-    match scan::scan(vfs, dir, |_| threads) {
-        Ok(scan) => Ok(format!("{scan:?}")),
-        Err(error) => Err(error.to_string()),
-    }
-}
 
 /// Where work runs that is not on the path of a commit.
 ///

@@ -656,3 +656,12 @@ fn check_entries(header: &FrameHeader, body: &[u8]) -> Result<(), String> {
         ))
     }
 }
+
+/// The result of a scan with `threads` threads, as text for comparisons.
+#[cfg(test)]
+pub(crate) fn scan_for_test(vfs: &dyn Vfs, dir: &Path, threads: usize) -> Result<String, String> {
+    match scan(vfs, dir, |_| threads) {
+        Ok(scan) => Ok(format!("{scan:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}

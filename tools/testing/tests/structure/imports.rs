@@ -18,7 +18,14 @@ pub(crate) fn circles(sources: &[Source]) -> Vec<Vec<String>> {
     let number: BTreeMap<&Path, usize> = names.iter().copied().zip(0..).collect();
     let mut arrows = vec![BTreeSet::new(); names.len()];
     for (from, source) in &modules {
-        for path in paths(&source.text) {
+        let children = modules
+            .keys()
+            .filter_map(|module| module.strip_prefix(&from[..]));
+        let children = children.filter_map(|rest| match rest {
+            [child] => Some(child.as_str()),
+            _ => None,
+        });
+        for path in paths(&source.text, &children.collect::<BTreeSet<_>>()) {
             if let Some(to) = resolve(from, &path, &modules)
                 && to != *from
             {
@@ -61,8 +68,8 @@ fn module(source: &Source) -> Path {
     path
 }
 
-/// Every path that the code of a file names, but for those it hands on.
-fn paths(text: &str) -> Vec<Path> {
+/// Every path that the code of a file names, but for those it hands on. `children` are the modules within it.
+fn paths(text: &str, children: &BTreeSet<&str>) -> Vec<Path> {
     let code = text.split("#[cfg(test)]\nmod tests {").next();
     let lines = code.unwrap_or_default().lines();
     let code: Vec<&str> = lines
@@ -83,13 +90,13 @@ fn paths(text: &str) -> Vec<Path> {
             _ => rest.push_str(statement),
         }
     }
-    for start in ["crate::", "super::"] {
-        for (at, _) in rest.match_indices(start) {
-            let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
-            let end = rest[at..]
-                .find(|c| !word(c))
-                .map_or(rest.len(), |end| at + end);
-            found.push(split(&rest[at..end]));
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    for path in rest.split(|c| !word(c)).filter(|path| path.contains("::")) {
+        let path = split(path);
+        if path.first().is_some_and(|first| {
+            ["crate", "super"].contains(&&first[..]) || children.contains(&first[..])
+        }) {
+            found.push(path);
         }
     }
     found

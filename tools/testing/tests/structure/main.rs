@@ -49,10 +49,6 @@ const LONG_FILES: &[(&str, &str)] = &[];
 /// Longer functions, and why.
 const LONG_FUNCTIONS: &[(&str, &str)] = &[
     (
-        "bowline-server/src/http/exposition/mod.rs write_all",
-        "a list, one line for each metric",
-    ),
-    (
         "bowline-server/src/http/exposition/etcd.rs write",
         "a list, one line for each metric",
     ),

@@ -6,6 +6,8 @@ mod rows;
 
 use std::fmt::{self, Write};
 
+use bowline::Stats;
+use bowline_cluster::{NodeMetrics, Status};
 use tonic::Code;
 
 use crate::context::Context;
@@ -23,12 +25,9 @@ pub(crate) fn render(context: &Context) -> String {
 
 fn write_all(out: &mut String, context: &Context) -> fmt::Result {
     write_requests(out, &context.metrics)?;
-    let metrics = &context.metrics;
-    let (watches, behind) = context.watches.counts();
     let node = context.client.metrics();
     let status = context.client.status();
     let stats = context.client.db().stats();
-    let is = u64::from;
     writeln!(out, "# HELP bowline_build_info The version of the program.")?;
     writeln!(out, "# TYPE bowline_build_info gauge")?;
     let (version, etcd) = (env!("CARGO_PKG_VERSION"), VERSION);
@@ -36,7 +35,52 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
         out,
         "bowline_build_info{{version=\"{version}\",etcd=\"{etcd}\"}} 1"
     )?;
-    let rows = [
+    let rows = client_rows(context)
+        .into_iter()
+        .chain(member_rows(&node, &status))
+        .chain(storage_rows(context, &node, &status, &stats));
+    for (name, kind, help, value) in rows {
+        write_row(out, name, kind, help, value)?;
+    }
+    let times = [
+        (
+            "bowline_proposal_duration_seconds",
+            "Times from a proposal of this member until the leader had applied it.",
+            node.commit_times,
+        ),
+        (
+            "bowline_log_flush_duration_seconds",
+            "Times to make entries of the log durable.",
+            node.log_flush_times,
+        ),
+    ];
+    for (name, help, times) in times {
+        writeln!(out, "# HELP {name} {help}")?;
+        writeln!(out, "# TYPE {name} histogram")?;
+        write_times(out, name, "", &times)?;
+    }
+    for (name, value) in stats.engine.counters.named() {
+        let name = format!("storage_{name}_total");
+        write_row(
+            out,
+            &name,
+            "counter",
+            "A counter of the storage engine.",
+            value,
+        )?;
+    }
+    etcd::write(out, context, &node, &status, &stats)?;
+    process::write(out)
+}
+
+/// A metric: its name, kind, help and value.
+type Row = (&'static str, &'static str, &'static str, u64);
+
+/// What clients do, and hold.
+fn client_rows(context: &Context) -> Vec<Row> {
+    let metrics = &context.metrics;
+    let (watches, behind) = context.watches.counts();
+    vec![
         (
             "connections",
             "gauge",
@@ -58,7 +102,7 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
         (
             "requests_unknown_total",
             "counter",
-            "Requests for services or methods that there are not.",
+            "Requests for unknown services or methods.",
             metrics.unknown.get(),
         ),
         (
@@ -98,6 +142,13 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             "Watches that read history.",
             behind as u64,
         ),
+    ]
+}
+
+/// The member in its cluster.
+fn member_rows(node: &NodeMetrics, status: &Status) -> Vec<Row> {
+    let is = u64::from;
+    vec![
         (
             "has_leader",
             "gauge",
@@ -159,6 +210,12 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             "Entries that are committed and not applied.",
             node.apply_lag,
         ),
+    ]
+}
+
+/// What is on disk and in memory.
+fn storage_rows(context: &Context, node: &NodeMetrics, status: &Status, stats: &Stats) -> Vec<Row> {
+    vec![
         ("log_bytes", "gauge", "The size of the log.", node.log_bytes),
         ("size_bytes", "gauge", "Bytes on disk.", status.size_bytes),
         (
@@ -222,39 +279,7 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             "Edges in the base of the graph view.",
             stats.graph_view.edges,
         ),
-    ];
-    for (name, kind, help, value) in rows {
-        write_row(out, name, kind, help, value)?;
-    }
-    let times = [
-        (
-            "bowline_proposal_duration_seconds",
-            "Times from a proposal of this member until the leader had applied it.",
-            node.commit_times,
-        ),
-        (
-            "bowline_log_flush_duration_seconds",
-            "Times to make entries of the log durable.",
-            node.log_flush_times,
-        ),
-    ];
-    for (name, help, times) in times {
-        writeln!(out, "# HELP {name} {help}")?;
-        writeln!(out, "# TYPE {name} histogram")?;
-        write_times(out, name, "", &times)?;
-    }
-    for (name, value) in stats.engine.counters.named() {
-        let name = format!("storage_{name}_total");
-        write_row(
-            out,
-            &name,
-            "counter",
-            "A counter of the storage engine.",
-            value,
-        )?;
-    }
-    etcd::write(out, context, &node, &status, &stats)?;
-    process::write(out)
+    ]
 }
 
 fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {

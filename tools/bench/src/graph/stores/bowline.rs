@@ -1,6 +1,6 @@
 //! Bowline: blocks are asked by id, and answered through the graph view.
 
-use super::{Answers, Ask, GraphStore, Question, timed};
+use super::graph_store::{Answers, Ask, GraphStore, Question, timed};
 use crate::fallible::Fallible;
 use crate::graph::Stage;
 use crate::graph::stage::{hop, number, walk};

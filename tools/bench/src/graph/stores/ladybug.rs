@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Answers, Ask, GraphStore, LADYBUG, Question};
+use super::graph_store::{Answers, Ask, GraphStore, LADYBUG, Question};
 use crate::fallible::Fallible;
 use crate::graph::Stage;
 

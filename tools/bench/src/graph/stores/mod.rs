@@ -1,7 +1,8 @@
 //! Stores of graphs behind one interface: they answer the same questions about the same graph.
 //!
-//! | module | the store |
+//! | module | what it has |
 //! |---|---|
+//! | `graph_store` | the interface |
 //! | `bowline` | Bowline, through its graph view |
 //! | `petgraph` | `petgraph::csr::Csr`, a library of graphs in memory (feature `petgraph`) |
 //! | `sqlite` | SQLite, prepared statements and recursive queries (feature `sqlite`) |
@@ -16,6 +17,7 @@
 //! - All stores answer on one thread.
 
 mod bowline;
+mod graph_store;
 mod ladybug;
 #[cfg(feature = "petgraph")]
 mod petgraph;
@@ -23,52 +25,11 @@ mod petgraph;
 mod sqlite;
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+
+pub use graph_store::{Ask, GraphStore, LADYBUG, PETGRAPH, Question, SQLITE};
 
 use super::Stage;
 use crate::fallible::Fallible;
-
-pub const PETGRAPH: &str = "petgraph";
-pub const SQLITE: &str = "SQLite";
-pub const LADYBUG: &str = "LadybugDB";
-
-/// What is asked of a vertex.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question {
-    /// How many edges leave it.
-    OneHop,
-    /// How many other vertices are within three hops.
-    ThreeHops,
-    /// How many vertices can be reached, itself included.
-    Reach,
-    /// How many edges a shortest path to another vertex has.
-    ShortestPath,
-}
-
-/// The vertex, and where a path ends. Other questions do not read the second.
-pub type Ask = (u32, u32);
-
-/// The answers to a batch.
-#[derive(Debug)]
-pub struct Answers {
-    pub elapsed: Duration,
-    pub numbers: Vec<u64>,
-}
-
-/// A store that has the graph.
-pub trait GraphStore {
-    fn name(&self) -> &'static str;
-
-    /// Its version and configuration.
-    fn about(&self) -> String;
-
-    /// Whether it has an answer to a question at all.
-    fn can(&self, _question: Question) -> bool {
-        true
-    }
-
-    fn ask(&mut self, question: Question, batch: &[Ask]) -> Fallible<Answers>;
-}
 
 /// The stores that take part, and the others with the reasons.
 pub struct Stores<'a> {
@@ -98,17 +59,4 @@ impl<'a> Stores<'a> {
         }
         Ok(Stores { stores, left_out })
     }
-}
-
-/// Times the answers to a batch, one by one in this thread.
-fn timed(batch: &[Ask], mut answer: impl FnMut(Ask) -> Fallible<u64>) -> Fallible<Answers> {
-    let mut numbers = Vec::with_capacity(batch.len());
-    let begun = Instant::now();
-    for &ask in batch {
-        numbers.push(answer(ask)?);
-    }
-    Ok(Answers {
-        elapsed: begun.elapsed(),
-        numbers,
-    })
 }

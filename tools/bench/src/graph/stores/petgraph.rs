@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use petgraph::csr::Csr;
 use petgraph::visit::{Bfs, VisitMap, Visitable};
 
-use super::{Answers, Ask, GraphStore, PETGRAPH, Question, timed};
+use super::graph_store::{Answers, Ask, GraphStore, PETGRAPH, Question, timed};
 use crate::fallible::Fallible;
 use crate::graph::Stage;
 use crate::graph::stage::number;

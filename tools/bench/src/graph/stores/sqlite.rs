@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, params};
 
-use super::{Answers, Ask, GraphStore, Question, SQLITE, timed};
+use super::graph_store::{Answers, Ask, GraphStore, Question, SQLITE, timed};
 use crate::fallible::Fallible;
 use crate::graph::Stage;
 use crate::timing::time;
