@@ -30,6 +30,6 @@ pub use error::{Error, Result};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use node::{
     Applied, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo, Node,
-    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status, frozen_contents,
-    restore,
+    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status, command_bytes,
+    frozen_contents, restore,
 };

@@ -15,7 +15,7 @@ use bowline_storage::Clock;
 use super::core::{Core, Leadership};
 use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
-use super::proposer::{Proposer, is_too_deep, size_of};
+use super::proposer::{Proposer, command_bytes, is_too_deep};
 use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
 use crate::error::{Error, Result};
 use crate::histogram::HistogramSnapshot;
@@ -116,7 +116,7 @@ impl LocalClient {
             return Err(Error::RequestTooDeep { limit });
         }
         let (size, limit) = (
-            size_of(&command) as u64,
+            command_bytes(&command) as u64,
             self.core.options.request_bytes_max,
         );
         if size > limit {

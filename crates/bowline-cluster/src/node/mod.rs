@@ -54,6 +54,7 @@ pub use client::{Frozen, FrozenTable, LocalClient, NodeMetrics, Status};
 pub use config::NodeConfig;
 pub use core::Leadership;
 pub use info::{LeaseStatus, MemberInfo};
+pub use proposer::command_bytes;
 pub use reads::{Read, ReadLevel, ReadPoint};
 pub use restore::{Restored, Saved, frozen_contents, restore};
 pub use start::Node;

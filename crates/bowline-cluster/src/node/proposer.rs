@@ -19,7 +19,7 @@
 //!   everything that any member has acknowledged: its lease reads rely on that.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bowline_replica::{COMMANDS_MAX, Command};
@@ -37,14 +37,42 @@ use crate::types::{LeaderId, Proposal};
 const UNDER_WAY_MAX: usize = 4;
 /// The most bytes of keys and values in one entry, except for a single command.
 const ENTRY_BYTES: usize = 1 << 20;
+/// The most bytes of commands that wait; a single command may be larger.
+const WAITING_BYTES_MAX: usize = 128 << 20;
 /// The pause before a proposal is repeated.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// A queued command.
-pub(crate) struct Queued {
-    pub(crate) command: Command,
-    pub(crate) waiter: Waiter,
-    pub(crate) deadline: Instant,
+struct Queued {
+    command: Command,
+    waiter: Waiter,
+    deadline: Instant,
+    bytes: WaitingBytes,
+}
+
+/// The bytes of a command that waits, until this is dropped. Also a command whose caller has gone waits, for which its
+/// connection is not charged any more.
+#[derive(Debug)]
+struct WaitingBytes {
+    all: Arc<AtomicUsize>,
+    own: usize,
+}
+
+impl WaitingBytes {
+    /// `None` when more would wait than may.
+    fn reserve(all: &Arc<AtomicUsize>, own: usize) -> Option<WaitingBytes> {
+        let before = all.fetch_add(own, Ordering::Relaxed);
+        let all = all.clone();
+        // Given back when it is dropped.
+        let reserved = WaitingBytes { all, own };
+        (before == 0 || before + own <= WAITING_BYTES_MAX).then_some(reserved)
+    }
+}
+
+impl Drop for WaitingBytes {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.own, Ordering::Relaxed);
+    }
 }
 
 /// The result of handing over a proposal.
@@ -61,27 +89,40 @@ pub(crate) enum Handed {
 #[derive(Debug, Clone)]
 pub(crate) struct Proposer {
     queue: mpsc::Sender<Queued>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl Proposer {
     /// Starts the task; it ends with the last handle.
     pub(crate) fn start(core: &Arc<Core>, waiting_max: usize) -> Proposer {
-        let (queue, commands) = mpsc::channel(waiting_max.max(1));
+        let (proposer, commands) = Proposer::new(waiting_max);
         tokio::spawn(run(core.clone(), commands));
-        Proposer { queue }
+        proposer
     }
 
-    /// Queues a command; its outcome comes later.
+    fn new(waiting_max: usize) -> (Proposer, mpsc::Receiver<Queued>) {
+        let (queue, commands) = mpsc::channel(waiting_max.max(1));
+        let waiting_bytes = Arc::default();
+        let proposer = Proposer {
+            queue,
+            waiting_bytes,
+        };
+        (proposer, commands)
+    }
+
+    /// Queues a command; its outcome comes later. `TooManyRequests` when too many wait, or too many bytes of them.
     pub(crate) fn put(
         &self,
         command: Command,
         timeout: Duration,
     ) -> Result<oneshot::Receiver<Result<Applied>>> {
         let (waiter, outcome) = oneshot::channel();
+        let bytes = WaitingBytes::reserve(&self.waiting_bytes, command_bytes(&command));
         let queued = Queued {
             command,
             waiter,
             deadline: Instant::now() + timeout,
+            bytes: bytes.ok_or(Error::TooManyRequests)?,
         };
         match self.queue.try_send(queued) {
             Ok(()) => Ok(outcome),
@@ -98,14 +139,14 @@ async fn run(core: Arc<Core>, mut commands: mpsc::Receiver<Queued>) {
             return;
         };
         let mut deadline = first.deadline;
-        let mut bytes = size_of(&first.command);
+        let mut bytes = first.bytes.own;
         let mut batch = vec![first.command];
         let mut waiters = vec![first.waiter];
         while batch.len() < COMMANDS_MAX && bytes < ENTRY_BYTES {
             let Ok(next) = commands.try_recv() else {
                 break;
             };
-            bytes += size_of(&next.command);
+            bytes += next.bytes.own;
             deadline = deadline.max(next.deadline);
             batch.push(next.command);
             waiters.push(next.waiter);
@@ -152,8 +193,9 @@ pub(crate) fn is_too_deep(command: &Command) -> bool {
     }
 }
 
-/// The approximate size of a command.
-pub(crate) fn size_of(command: &Command) -> usize {
+/// The approximate size of a command, in bytes.
+#[must_use]
+pub fn command_bytes(command: &Command) -> usize {
     use bowline_replica::{CommitRead, CommitWrite, GraphWrite, Op, Txn};
     fn txn(t: &Txn) -> usize {
         let op = |op: &Op| match op {
@@ -380,7 +422,7 @@ fn forwarded(status: &tonic::Status) -> Handed {
 #[cfg(test)]
 mod tests {
     use bowline::{Block, BlockId, Edge};
-    use bowline_replica::GraphWrite;
+    use bowline_replica::{GraphWrite, Op, PutOp, Txn};
 
     use super::*;
 
@@ -395,10 +437,10 @@ mod tests {
             GraphWrite::PutEdge(Edge::new(id, "k", id).attribute("name", &*large)),
             GraphWrite::PutEdge(Edge::new(id, &*large, id)),
         ] {
-            assert!(size_of(&Command::Graph(vec![write])) >= large.len());
+            assert!(command_bytes(&Command::Graph(vec![write])) >= large.len());
         }
         let small = GraphWrite::DeleteBlock(id);
-        let size = size_of(&Command::Graph(vec![small; 10_000]));
+        let size = command_bytes(&Command::Graph(vec![small; 10_000]));
         assert!((160_000..1_000_000).contains(&size), "{size}");
     }
 
@@ -431,5 +473,34 @@ mod tests {
             };
             assert_eq!(!is_final(&error), again, "{code:?}");
         }
+    }
+
+    fn put(bytes: usize) -> Command {
+        let put = PutOp {
+            key: b"k".to_vec(),
+            value: vec![b'v'; bytes].into(),
+            ..PutOp::default()
+        };
+        Command::Txn(Txn::of(Op::Put(put)))
+    }
+
+    /// 5,000 commands of 1.5 MiB might wait, and those whose callers had gone were charged to nobody.
+    #[tokio::test]
+    async fn the_bytes_that_wait_are_bounded_also_without_their_callers() {
+        let (proposer, mut commands) = Proposer::new(5_000);
+        let large = WAITING_BYTES_MAX / 8;
+        let all = std::iter::from_fn(|| proposer.put(put(large), Duration::ZERO).ok());
+        assert_eq!(all.map(drop).count(), 7);
+        assert!(matches!(
+            proposer.put(put(large), Duration::ZERO),
+            Err(Error::TooManyRequests)
+        ));
+        drop(commands.recv().await);
+        assert!(proposer.put(put(large), Duration::ZERO).is_ok());
+        while commands.try_recv().is_ok() {}
+        assert_eq!(proposer.waiting_bytes.load(Ordering::Relaxed), 0);
+        // One that is larger alone has its turn.
+        assert!(proposer.put(put(WAITING_BYTES_MAX), Duration::ZERO).is_ok());
+        assert!(proposer.put(put(1), Duration::ZERO).is_err());
     }
 }

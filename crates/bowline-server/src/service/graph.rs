@@ -18,6 +18,7 @@ use prost::Message;
 use tonic::{Request, Response, Status};
 
 use super::graph_query::{Canceling, Queries, SEARCH_WEIGHT, component_parts, parts_of};
+use super::kv::execute;
 use super::reading::{Parts, ask, header, read_some};
 use super::stream::{Replies, produced};
 use super::{check, graph_algorithms};
@@ -67,8 +68,7 @@ impl Graph for GraphService {
             return Err(Fault::RequestTooLarge.into());
         }
         let writes = convert::writes(request)?;
-        let applied = self.context.client.execute(Command::Graph(writes)).await;
-        let applied = applied.map_err(status)?;
+        let applied = execute(&self.context, Command::Graph(writes)).await?;
         let changed = match &applied.reply.result {
             Ok(Outcome::Graph(changed)) => changed.clone(),
             Ok(_) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bowline::Revision;
-use bowline_cluster::{Applied, ReadLevel};
+use bowline_cluster::{Applied, ReadLevel, command_bytes};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
 use pb::kv_server::Kv;
@@ -16,6 +16,7 @@ use super::stream::Stepwise;
 use super::{MAINTENANCE_WAIT_MAX, check, check_leader, check_size, long_range, range_stream};
 use crate::context::{Context, read_level, respond_applied, respond_read};
 use crate::convert;
+use crate::memory::{Charge, current_account};
 use crate::status::{Fault, status};
 
 /// The key-value service.
@@ -49,10 +50,21 @@ impl KvService {
     }
 }
 
+/// Executes a command. Its memory is charged to the connection while it waits, if it is large: the number of calls is
+/// bounded.
+pub(super) async fn execute(context: &Context, command: Command) -> Result<Applied, Status> {
+    const LARGE_BYTES: usize = 4 << 10;
+    let bytes = command_bytes(&command);
+    let _charge = match bytes >= LARGE_BYTES {
+        true => Some(Charge::of(&current_account(&context.memory), bytes)?),
+        false => None,
+    };
+    context.client.execute(command).await.map_err(status)
+}
+
 /// Executes a transaction.
 pub(super) async fn write(context: &Context, txn: Txn) -> Result<(TxnReply, Applied), Status> {
-    let applied = context.client.execute(Command::Txn(txn)).await;
-    let mut applied = applied.map_err(status)?;
+    let mut applied = execute(context, Command::Txn(txn)).await?;
     match std::mem::replace(&mut applied.reply.result, Ok(Outcome::Done)) {
         Ok(Outcome::Txn(reply)) => Ok((reply, applied)),
         Ok(_) => Err(foreign_reply()),

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::check;
+use super::kv::execute;
 use super::reading::{Parts, ask, header, open, read_some, turn_of};
 use super::stream::{Replies, produced};
 use crate::context::{Context, respond_applied, respond_read};
@@ -196,8 +197,7 @@ impl Store for StoreService {
             };
             return Ok(Response::new(reply));
         }
-        let applied = self.context.client.execute(Command::Commit(commit)).await;
-        let applied = applied.map_err(status)?;
+        let applied = execute(&self.context, Command::Commit(commit)).await?;
         let told = match applied.reply.result {
             Ok(Outcome::Committed {
                 deleted,
