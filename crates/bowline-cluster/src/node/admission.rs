@@ -56,8 +56,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Why a blank directory cannot be this member, according to another member's answer.
-    pub(super) fn refusal(&self, answer: &ClusterMembers) -> Option<&'static str> {
+    /// Why a blank directory cannot be this member, according to another member's answer. Between question and answer
+    /// this member may have been admitted, and have started: `still_waits` is asked after the answer.
+    pub(super) fn refusal(
+        &self,
+        answer: &ClusterMembers,
+        still_waits: impl FnOnce() -> bool,
+    ) -> Option<&'static str> {
         // A member without a membership is waiting, too.
         if answer.cluster_id != self.cluster_id || answer.members.is_empty() {
             return None;
@@ -68,7 +73,9 @@ impl Place {
             .find(|member| member.id == self.member_id)
         {
             // The directory is blank, but the cluster has seen it started: it is an older copy.
-            Some(own) if own.incarnation == self.incarnation => has_started(own).then_some(LOST),
+            Some(own) if own.incarnation == self.incarnation => {
+                (has_started(own) && still_waits()).then_some(LOST)
+            }
             // Not claimed yet, or claimed before there were incarnations.
             Some(own) if own.incarnation == 0 && own.is_learner && !has_started(own) => None,
             Some(_) => Some(LOST),
@@ -158,7 +165,7 @@ impl Core {
         let is_first = others.iter().all(|(id, _)| *id > self.member_id);
         let mut backoff = Backoff::new();
         while self.is_blank() {
-            let (mut blank, missing) = self.ask_founders(&others).await?;
+            let (mut blank, missing) = self.ask_founders(&others, Core::is_blank).await?;
             if is_first && blank.len() == others.len() {
                 blank.insert(self.member_id, self.incarnation);
                 return self.begin(founders, &blank).await;
@@ -182,7 +189,7 @@ impl Core {
         let others = self.others(founders);
         let mut backoff = Backoff::new();
         while self.is_unproven() {
-            let (at_beginning, missing) = self.ask_founders(&others).await?;
+            let (at_beginning, missing) = self.ask_founders(&others, Core::is_unproven).await?;
             if at_beginning.len() == others.len() {
                 return self.note_proof().await;
             }
@@ -211,6 +218,7 @@ impl Core {
     async fn ask_founders(
         &self,
         others: &[(NodeId, PeerClient)],
+        still_waits: fn(&Core) -> bool,
     ) -> Result<(BTreeMap<NodeId, u64>, Vec<String>)> {
         let asked = others
             .iter()
@@ -220,7 +228,7 @@ impl Core {
         for (id, answer) in join_all(asked).await {
             match answer {
                 Ok(answer) => {
-                    if let Some(reason) = self.place().refusal(&answer) {
+                    if let Some(reason) = self.place().refusal(&answer, || still_waits(self)) {
                         return Err(self.refuse(reason));
                     }
                     let is_it = (answer.cluster_id, answer.member_id) == (self.cluster_id, id);
@@ -358,6 +366,24 @@ mod tests {
         }
     }
 
+    /// Under load an answer came after the member had been admitted and had published its client URLs: a founder stopped
+    /// for good, 50 ms after its first start.
+    #[test]
+    fn an_answer_that_comes_after_the_admission_refuses_nothing() {
+        let place = Place {
+            cluster_id: 1,
+            member_id: 5,
+            incarnation: 50,
+            is_founder: true,
+        };
+        let started = answer(Some((50, false, true)));
+        assert_eq!(place.refusal(&started, || true), Some(LOST));
+        assert_eq!(place.refusal(&started, || false), None);
+        // What another directory does is not this one's admission.
+        let other = answer(Some((51, false, true)));
+        assert_eq!(place.refusal(&other, || false), Some(LOST));
+    }
+
     #[test]
     fn a_blank_directory_gets_only_a_place_that_is_its_own_or_free() {
         let place = Place {
@@ -368,7 +394,7 @@ mod tests {
         };
         // Its own id without any progress; an unclaimed one.
         for own in [(50, false, false), (50, true, false), (0, true, false)] {
-            assert_eq!(place.refusal(&answer(Some(own))), None, "{own:?}");
+            assert_eq!(place.refusal(&answer(Some(own)), || true), None, "{own:?}");
         }
         // Its own id, after progress; another's; one from before there were incarnations.
         for own in [
@@ -378,15 +404,19 @@ mod tests {
             (0, false, false),
             (0, true, true),
         ] {
-            assert_eq!(place.refusal(&answer(Some(own))), Some(LOST), "{own:?}");
+            assert_eq!(
+                place.refusal(&answer(Some(own)), || true),
+                Some(LOST),
+                "{own:?}"
+            );
         }
-        assert_eq!(place.refusal(&answer(None)), Some(REMOVED));
+        assert_eq!(place.refusal(&answer(None), || true), Some(REMOVED));
         let joining = Place {
             is_founder: false,
             ..place
         };
         assert_eq!(
-            joining.refusal(&answer(None)),
+            joining.refusal(&answer(None), || true),
             None,
             "it may know an old membership"
         );
@@ -394,6 +424,9 @@ mod tests {
             cluster_id: 2,
             ..place
         };
-        assert_eq!(elsewhere.refusal(&answer(Some((51, false, true)))), None);
+        assert_eq!(
+            elsewhere.refusal(&answer(Some((51, false, true))), || true),
+            None
+        );
     }
 }

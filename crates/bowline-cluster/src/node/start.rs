@@ -410,7 +410,7 @@ async fn refuse_a_lost_directory(config: &NodeConfig, state: &MemberState) -> Re
     };
     for url in other_urls(config) {
         if let Ok(answer) = peers.client_at(url).members().await
-            && let Some(reason) = place.refusal(&answer)
+            && let Some(reason) = place.refusal(&answer, || true)
         {
             return Err(directory_error(&config.data_dir, reason));
         }
