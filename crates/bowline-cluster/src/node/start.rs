@@ -156,8 +156,10 @@ impl Node {
             // The task ends at once, or has panicked, which is logged.
             let _ = task.await;
         }
-        for server in &self.servers {
+        for server in self.servers {
             server.abort();
+            // Its port is free then: this node may be started again at once.
+            let _ = server.await;
         }
         core.log.stop_waiting();
         if let Err(error) = core.raft.shutdown().await {
