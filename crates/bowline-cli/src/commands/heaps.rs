@@ -6,10 +6,10 @@
 //! above idle, and one of 512 MiB took 16 with a single heap (`tests/program/long_range.rs`, which holds 64). With one
 //! heap per core, as many threads as run at once need not wait for one another.
 //!
-//! glibc gives a block from 1 MiB on pages of its own, which go back to the system when it is
-//! freed. By itself it raises that bound to 32 MiB, as large blocks are freed, and takes them from the heaps then: beside a
-//! crowd of clients that read nothing of large replies, members held 252 to 281 MiB more than before it, with the bound at
-//! 1 MiB 181 to 235, in turns; with 512 KiB 170 to 205, and the p99 of a good client rose by a quarter.
+//! glibc gives a large block pages of its own, which go back to the system when it is freed. The bound is fixed at 1 MiB
+//! here. By itself glibc raises it, as large blocks are freed, up to 32 MiB, and takes such blocks from the heaps then.
+//! Beside a hostile crowd members held 252 to 281 MiB more than before it; with the bound at 1 MiB 181 to 235, and with
+//! 512 KiB 170 to 205, where the p99 of a good client was longer by a quarter (one run each, of 60 or 75 s).
 //!
 //! The holes that are left grow as long as clients make the server hold and drop much: in ten minutes of a hostile crowd
 //! to 298 to 581 MiB more than before it. So when the process has grown by 32 MiB, the pages of all holes are given
