@@ -89,7 +89,7 @@ pub use builder::DbBuilder;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
-pub use graph_ingest::GraphIngest;
+pub use graph_ingest::{GraphIngest, GraphLoaded};
 pub use graph_view::{
     BlockLabels, BlockValues, ClusteringCoefficients, Communities, Distances, Graph, KHop,
     NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed, Triangles,

@@ -22,6 +22,10 @@ pub struct Import {
     /// may have been written
     #[arg(long)]
     pub strict: bool,
+    /// Load blocks and edges straight into the tables of a directory, as one revision: all of them, or
+    /// none if an edge's block is missing. For a hundred thousand edges and more
+    #[arg(long, conflicts_with_all = ["batch", "batch_bytes", "durability"])]
+    pub bulk: bool,
     /// How many items go into one transaction
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     pub batch: u32,

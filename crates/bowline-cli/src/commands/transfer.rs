@@ -2,7 +2,8 @@
 //!
 //! An import reads item by item and writes in batches, each one transaction, so its memory is
 //! bounded by a batch. An item that the database has already is not written again: importing the
-//! same file twice changes nothing, not even the revision.
+//! same file twice changes nothing, not even the revision. With `--bulk` a graph is loaded as one
+//! revision instead ([`BulkLoad`]).
 //!
 //! Where the items go, and where they come from, is a [`Target`].
 
@@ -17,11 +18,12 @@ use crate::context::{Context, usage};
 use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::{
-    self, Block, BlockRef, Detected, Edge, Event, Format, Item, KeyValue, Position, Refusal,
+    self, Block, BlockRef, Detected, Edge, Event, Item, KeyValue, Position, Refusal,
 };
 use crate::interrupt;
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
+use crate::store::bulk::BulkLoad;
 use crate::store::remote::GRAPH_TIMEOUT;
 use crate::store::sink::Imported;
 use crate::store::target::Target;
@@ -34,6 +36,8 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         false => Some(open_file(&args.file)?),
     };
     let target = Target::open_to_import(context, args.write.durability)?;
+    // A cluster refuses a bulk load without being asked.
+    let load = Load::begin(&target, args)?;
     let before = target.revision()?;
     let (path, total) = file
         .as_ref()
@@ -44,8 +48,7 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         Some((file, _)) => Box::new(progress.reading(file)),
         None => Box::new(progress.reading(context.input()?)),
     };
-    let (Detected { format, because }, imported) =
-        read_into(&target, input, path, args, &progress)?;
+    let (detected, imported) = read_into(load, input, path, args, &progress)?;
     drop(progress);
     let revision = target.revision()?;
     target.close()?;
@@ -56,26 +59,34 @@ pub(crate) fn import(context: &mut Context<'_, '_>, args: &Import) -> Result<(),
         };
         let text = format!(
             "nothing was imported: {}, and {refused}; name another format, or mend the file",
-            read_as(format, because)
+            read_as(detected)
         );
         return Err(Failure::new(Exit::Invalid, text));
     }
-    context.record(&[
-        ("format", format.to_string().into()),
-        ("format_because", because.into()),
+    let mut record = vec![
+        ("format", detected.format.to_string().into()),
+        ("format_because", detected.because.into()),
         ("blocks", imported.blocks.into()),
         ("edges", imported.edges.into()),
-        ("keys", imported.keys.into()),
-        ("again", imported.again.into()),
-        ("changed", imported.changed.into()),
+    ];
+    if !args.bulk {
+        record.extend([
+            ("keys", imported.keys.into()),
+            ("again", imported.again.into()),
+            ("changed", imported.changed.into()),
+        ]);
+    }
+    record.extend([
         ("refused", imported.refused.into()),
         ("revision_before", before.into()),
         ("revision", revision.into()),
-    ])
+    ]);
+    context.record(&record)
 }
 
 /// What a file was taken for, and why.
-fn read_as(format: Format, because: &str) -> String {
+fn read_as(detected: Detected) -> String {
+    let Detected { format, because } = detected;
     format!("the file was read as --format {format} because {because}")
 }
 
@@ -96,7 +107,7 @@ fn open_file(path: &Path) -> Result<(File, u64), Failure> {
 }
 
 fn read_into(
-    target: &Target,
+    mut load: Load<'_>,
     input: impl Read,
     path: Option<&Path>,
     args: &Import,
@@ -114,18 +125,108 @@ fn read_into(
                 .map_err(|error| Failure::new(Exit::Invalid, error.to_string()))?
         }
     };
-    let mut batch = Batch::new(target, args.batch as usize, args.batch_bytes, args.strict);
+    let mut refusals = Refusals {
+        strict: args.strict,
+        detected,
+        count: 0,
+        progress,
+    };
     for event in import::read(input, detected.format, &args.options()) {
         let refused = match event? {
-            Event::Item { at, item } => batch.add(at, item)?,
+            Event::Item { at, item } => load.add(at, item)?,
             Event::Refused(refusal) => vec![refusal],
         };
-        batch.refuse(refused, detected, progress)?;
+        if let Err(failure) = refusals.show(refused) {
+            load.abort()?;
+            return Err(failure);
+        }
         interrupt::check()?;
     }
-    let refused = batch.write()?;
-    batch.refuse(refused, detected, progress)?;
-    Ok((detected, batch.imported))
+    let (refused, mut imported) = load.finish()?;
+    refusals.show(refused)?;
+    imported.refused = refusals.count;
+    Ok((detected, imported))
+}
+
+/// Where the items of a file go.
+enum Load<'a> {
+    Batches(Batch<'a>),
+    Bulk(Box<BulkLoad>),
+}
+
+impl<'a> Load<'a> {
+    fn begin(target: &'a Target, args: &Import) -> Result<Load<'a>, Failure> {
+        Ok(match args.bulk {
+            true => Load::Bulk(Box::new(target.bulk_load()?)),
+            false => Load::Batches(Batch::new(
+                target,
+                args.batch as usize,
+                args.batch_bytes,
+                args.strict,
+            )),
+        })
+    }
+
+    fn add(&mut self, at: Position, item: Item) -> Result<Vec<Refusal>, Failure> {
+        match self {
+            Load::Batches(batch) => batch.add(at, item),
+            Load::Bulk(bulk) => Ok(Vec::from_iter(bulk.add(at, &item)?)),
+        }
+    }
+
+    /// Ends it before the end of the file. Batches keep what was read.
+    fn abort(self) -> Result<(), Failure> {
+        match self {
+            Load::Batches(mut batch) => batch.write().map(drop),
+            Load::Bulk(_) => Ok(()),
+        }
+    }
+
+    fn finish(self) -> Result<(Vec<Refusal>, Imported), Failure> {
+        match self {
+            Load::Batches(mut batch) => Ok((batch.write()?, batch.imported)),
+            Load::Bulk(bulk) => {
+                let loaded = bulk.commit()?;
+                let imported = Imported {
+                    blocks: loaded.blocks,
+                    edges: loaded.edges,
+                    ..Imported::default()
+                };
+                Ok((Vec::new(), imported))
+            }
+        }
+    }
+}
+
+/// What was refused: counted, and the first of it shown.
+struct Refusals<'a> {
+    /// Whether the first one ends the import.
+    strict: bool,
+    detected: Detected,
+    count: u64,
+    progress: &'a Progress,
+}
+
+impl Refusals<'_> {
+    fn show(&mut self, refused: Vec<Refusal>) -> Result<(), Failure> {
+        const SHOWN_MAX: u64 = 20;
+        for refusal in refused {
+            if self.strict {
+                let text = format!("{refusal}; {}", read_as(self.detected));
+                return Err(Failure::new(Exit::Invalid, text));
+            }
+            self.count += 1;
+            match self.count {
+                ..=SHOWN_MAX => self.progress.line(&format!("refused: {refusal}")),
+                n if n == SHOWN_MAX + 1 => {
+                    self.progress.line("further refusals are only counted");
+                }
+                _ => {}
+            }
+            self.progress.remark(format!("{} refused", self.count));
+        }
+        Ok(())
+    }
 }
 
 /// Items on their way into the database.
@@ -188,32 +289,6 @@ impl<'a> Batch<'a> {
         self.imported.again += imported.again;
         self.imported.changed += imported.changed;
         Ok(refused)
-    }
-
-    fn refuse(
-        &mut self,
-        refused: Vec<Refusal>,
-        detected: Detected,
-        progress: &Progress,
-    ) -> Result<(), Failure> {
-        const SHOWN_MAX: u64 = 20;
-        for refusal in refused {
-            if self.strict {
-                // What was read before the refused part is kept.
-                self.write()?;
-                let Detected { format, because } = detected;
-                let text = format!("{refusal}; {}", read_as(format, because));
-                return Err(Failure::new(Exit::Invalid, text));
-            }
-            self.imported.refused += 1;
-            match self.imported.refused {
-                ..=SHOWN_MAX => progress.line(&format!("refused: {refusal}")),
-                n if n == SHOWN_MAX + 1 => progress.line("further refusals are only counted"),
-                _ => {}
-            }
-            progress.remark(format!("{} refused", self.imported.refused));
-        }
-        Ok(())
     }
 }
 

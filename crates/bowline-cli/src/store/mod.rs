@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `target` | a directory or a cluster, with a method for each verb |
 //! | `remote_sink` | the items of an import, into a cluster |
+//! | `bulk` | the blocks and edges of an import, into a directory, all or nothing |
 //! | `sink` | the items of an import, into a directory |
 //! | `resolve` | blocks by id or name, and their labels |
 //! | `algorithms` | the algorithms on the graph of a view |
@@ -40,6 +41,7 @@ macro_rules! ask {
 }
 
 pub(crate) mod algorithms;
+pub(crate) mod bulk;
 pub(crate) mod graph;
 mod history;
 pub(crate) mod remote;

@@ -137,22 +137,10 @@ fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<Written> {
             }
             written
         }
-        Item::Block(Block {
-            block,
-            kind,
-            content,
-            attributes,
-            if_absent,
-        }) => {
-            let id = id_of(block);
-            let new = bowline::Block {
-                id,
-                kind: kind.clone(),
-                content: content.clone().into(),
-                attributes: attributes.clone(),
-            };
-            let written = match tx.block(id)? {
-                Some(_) if *if_absent => Written::Unchanged,
+        Item::Block(block) => {
+            let new = block_of(block);
+            let written = match tx.block(new.id)? {
+                Some(_) if block.if_absent => Written::Unchanged,
                 old => Written::over(old.as_ref(), &new),
             };
             if written != Written::Unchanged {
@@ -160,19 +148,9 @@ fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<Written> {
             }
             written
         }
-        Item::Edge(Edge {
-            source,
-            kind,
-            target,
-            attributes,
-        }) => {
-            let new = bowline::Edge {
-                source: id_of(source),
-                kind: kind.clone(),
-                target: id_of(target),
-                attributes: attributes.clone(),
-            };
-            let old = tx.edge(new.source, kind, new.target)?;
+        Item::Edge(edge) => {
+            let new = edge_of(edge);
+            let old = tx.edge(new.source, &new.kind, new.target)?;
             let written = Written::over(old.as_ref(), &new);
             if written != Written::Unchanged {
                 tx.put_edge(&new)?;
@@ -181,4 +159,24 @@ fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<Written> {
         }
     };
     Ok(written)
+}
+
+/// The block that an item of a file is.
+pub(super) fn block_of(block: &Block) -> bowline::Block {
+    bowline::Block {
+        id: id_of(&block.block),
+        kind: block.kind.clone(),
+        content: block.content.clone().into(),
+        attributes: block.attributes.clone(),
+    }
+}
+
+/// The edge that an item of a file is.
+pub(super) fn edge_of(edge: &Edge) -> bowline::Edge {
+    bowline::Edge {
+        source: id_of(&edge.source),
+        kind: edge.kind.clone(),
+        target: id_of(&edge.target),
+        attributes: edge.attributes.clone(),
+    }
 }

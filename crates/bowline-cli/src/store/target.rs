@@ -12,6 +12,7 @@ use bowline::{Expected, Lease, LeaseId, Range, Revision, Value, Version};
 use bowline_client::graph::GraphWrite;
 use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel};
 
+use super::bulk::BulkLoad;
 use super::remote::{KEYS_TIMEOUT, Remote, or_of_etcd, single_key, wire_range};
 use super::remote_sink;
 use super::sink::{self, Imported};
@@ -346,6 +347,18 @@ impl Target {
         match self {
             Target::Local(db) => sink::write(db.to_write()?, items, strict),
             Target::Remote(remote) => remote_sink::write(remote, items, strict),
+        }
+    }
+
+    /// Begins a bulk load of a graph.
+    pub(crate) fn bulk_load(&self) -> Result<BulkLoad, Failure> {
+        match self {
+            Target::Local(db) => BulkLoad::new(db.to_write()?),
+            Target::Remote(_) => Err(usage(
+                "a cluster agrees on each write, so it takes no bulk load: import without --bulk, or load a directory \
+                 with --data-dir and serve that"
+                    .to_owned(),
+            )),
         }
     }
 

@@ -38,6 +38,74 @@ fn edge_lists_with_any_separator_are_read() {
     assert_eq!(again["changed"], 0);
 }
 
+/// The same contents as with batches, as one revision; blocks that the file only mentions stay as they are.
+#[test]
+fn a_bulk_load_is_an_import_at_one_revision() {
+    let mut file = String::new();
+    for number in 0..3_000 {
+        file += &format!("{number} {}\n{number} {}\n", number / 2, number * 7 % 3_000);
+    }
+    let [batches, bulk] = [Place::new(), Place::new()];
+    for place in [&batches, &bulk] {
+        place.write("graph.txt", &file);
+        place.ok("block put 17 --kind city --content known");
+    }
+    let wanted = &batches.json("import graph.txt")[0];
+    let found = &bulk.json("import graph.txt --bulk")[0];
+    for field in ["blocks", "edges", "refused", "format"] {
+        assert_eq!(found[field], wanted[field], "{field} of {found}");
+    }
+    assert_eq!(found["blocks"], 2_999);
+    let revision = |field: &str| found[field].as_u64().unwrap();
+    assert_eq!(revision("revision"), revision("revision_before") + 1);
+    assert_eq!(bulk.ok("export -"), batches.ok("export -"));
+    assert_eq!(bulk.json("block get 17")[0]["kind"], "city");
+    bulk.check_is_clean();
+    // Again: the edges are replaced by what they are, and no block is.
+    let again = &bulk.json("import graph.txt --bulk")[0];
+    assert_eq!(
+        (&again["blocks"], &again["edges"]),
+        (&0.into(), &found["edges"])
+    );
+    assert_eq!(bulk.ok("export -"), batches.ok("export -"));
+}
+
+#[test]
+fn a_bulk_load_is_whole_or_not_at_all() {
+    let place = Place::new();
+    let good = concat!(
+        "{\"edge\": {\"source\": \"a\", \"kind\": \"k\", \"target\": \"b\"}}\n",
+        "{\"block\": {\"name\": \"a\", \"kind\": \"k\"}}\n",
+        "{\"key\": \"x\", \"value\": \"y\"}\n",
+        "{\"block\": {\"name\": \"b\", \"kind\": \"k\"}}\n",
+    );
+    place.write("good.jsonl", good);
+    let missing = "{\"edge\": {\"source\": \"a\", \"kind\": \"k\", \"target\": \"nobody\"}}\n";
+    place.write("bad.jsonl", format!("{good}{missing}"));
+    let said = place.fails("import bad.jsonl --bulk", 4);
+    assert!(said.contains("nothing was loaded: block"), "{said}");
+    let said = place.fails("import good.jsonl --bulk --strict", 4);
+    assert!(said.contains("line 3, column"), "{said}");
+    assert_eq!(place.ok("export -"), "");
+
+    let run = place.run("-o json import good.jsonl --bulk");
+    assert_eq!(run.code, 0, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("import it without --bulk"),
+        "{}",
+        run.stderr
+    );
+    let row: serde_json::Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!((&row["blocks"], &row["edges"]), (&2.into(), &1.into()));
+    assert_eq!(&row["refused"], 1);
+    let revisions = (&row["revision_before"], &row["revision"]);
+    assert_eq!(revisions, (&1.into(), &2.into()));
+
+    place.fails("import good.jsonl --bulk --batch 7", 2);
+    let said = place.fails("--endpoints 127.0.0.1:1 import good.jsonl --bulk", 2);
+    assert!(said.contains("import without --bulk"), "{said}");
+}
+
 #[test]
 fn what_is_refused_is_named_by_line_and_column_and_the_rest_is_kept() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! [`Ends`]: whether the blocks at the near ends of sorted edges exist.
+//! Whether blocks exist: [`Ends`] asks for those at the near ends of sorted edges.
 
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::{BlockId, block_key};
@@ -36,11 +36,16 @@ impl<'a> Ends<'a> {
             self.loaded.advance()?;
         }
         let is_loaded = self.loaded.current().is_some_and(|it| it.0 == &key[..]);
-        let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
-        if !is_loaded && !(self.core.engine).peek_newest(trees::BLOCK, &key, is_put)? {
+        if !is_loaded && !exists(self.core, &key)? {
             return Err(Error::MissingBlock { id });
         }
         self.known = Some(id);
         Ok(())
     }
+}
+
+/// Whether a block is in the database.
+pub(super) fn exists(core: &Core, block_key: &[u8]) -> Result<bool> {
+    let is_put = |found: Option<Found<'_>>| found.is_some_and(|f| f.kind == EntryKind::Put);
+    Ok(core.engine.peek_newest(trees::BLOCK, block_key, is_put)?)
 }

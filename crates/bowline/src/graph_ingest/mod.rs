@@ -3,13 +3,14 @@
 //! | file | contents |
 //! |---|---|
 //! | `records` | the records of one tree, sorted outside of memory where they are many |
-//! | `ends` | whether the blocks of sorted edges exist |
+//! | `ends` | whether blocks exist, asked for the ends of sorted edges |
 //!
 //! # Algorithm
 //!
 //! An edge is two records: one by its source, one by its target. The records of each tree are sorted apart
 //! ([`Records`]). [`GraphIngest::commit`] writes the blocks in order; then, on two threads, the edges by source and
-//! those by target. Each of these passes sees the blocks at one end of all edges in ascending order, and walks over the
+//! those by target. A block that is only wanted to exist ([`GraphIngest::block_if_absent`]) waits apart, and is merged with
+//! the others when they are written, unless it is loaded or there. Each of the passes over edges sees the blocks at one end of all edges in ascending order, and walks over the
 //! loaded blocks beside them: that is how both ends are checked without a random read for each edge.
 //!
 //! As for keys ([`crate::ingest`]), the tables are written at the revision after the newest one, and once more, while
@@ -17,15 +18,17 @@
 //!
 //! # Invariants
 //!
-//! - The result is that of one transaction which puts all blocks and then all edges, in the order in which they were
-//!   given: of a block or an edge that is given twice, the last one counts.
+//! - The result is that of one transaction which puts all blocks, then those that are absent, and then all edges, in the
+//!   order in which they were given: of a block or an edge that is given twice, the last one counts.
 //! - All of it commits at one revision, or nothing does. An edge whose block is missing ends the load.
 //! - Whether a block exists is decided at that revision.
-//! - Memory is bounded by four memtables. While a graph view follows the commits, up to a million
+//! - Memory is bounded by five memtables. While a graph view follows the commits, up to a million
 //!   changes are kept for it; with more of them the view is built anew.
 
 mod ends;
 mod records;
+
+use std::cmp::Ordering;
 
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::csr::EdgeChange;
@@ -40,10 +43,9 @@ use bowline_storage::engine::StagedTables;
 use bowline_storage::{EntryKind, TreeId, workers};
 use bowline_types::{Block, Edge, Revision};
 
-use crate::commit_queue::Committed;
 use crate::db::Db;
 use crate::handle::Handle;
-use ends::Ends;
+use ends::{Ends, exists};
 use records::Records;
 
 /// Changes that are handed to the graph view.
@@ -84,7 +86,7 @@ impl Db {
     /// log and memtable, and become visible at one revision. Other reads and writes go on until
     /// [`GraphIngest::commit`].
     ///
-    /// It is for graphs of a hundred thousand edges and more. It needs the memory of four memtables
+    /// It is for graphs of a hundred thousand edges and more. It needs the memory of five memtables
     /// ([`DbBuilder::memtable_bytes`](crate::DbBuilder::memtable_bytes)), and until it is committed twice the size of the
     /// graph on the disk.
     ///
@@ -111,6 +113,7 @@ impl Db {
             handle: handle.clone(),
             records: Sorted {
                 blocks: Records::of(trees::BLOCK),
+                absent: Records::of(trees::BLOCK),
                 out: Records::of(trees::EDGE_OUT),
                 incoming: Records::of(trees::EDGE_IN),
             },
@@ -138,7 +141,31 @@ impl GraphIngest {
     /// `InvalidKind`, `ValueTooLarge`; `Closed`; `Storage` when the disk fails or is full. After an error the load can
     /// only be dropped.
     pub fn block(&mut self, block: &Block) -> Result<()> {
-        self.add(|target| write::graph::put_block(target, block))?;
+        self.add(false, |target| write::graph::put_block(target, block))?;
+        self.blocks += 1;
+        Ok(())
+    }
+
+    /// Adds a block unless there is one with the same id at the commit: in the database, or given to
+    /// [`GraphIngest::block`] before or after. For files of edges, which name blocks and do not say more of them.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut ingest = db.ingest_graph()?;
+    /// ingest.block(&Block::new(BlockId(1), "host").content("known"))?;
+    /// ingest.block_if_absent(&Block::new(BlockId(1), "host"))?;
+    /// ingest.block_if_absent(&Block::new(BlockId(2), "host"))?;
+    /// assert_eq!(ingest.commit()?.blocks, 2);
+    /// let first = db.snapshot().graph().block(BlockId(1))?.expect("a block");
+    /// assert_eq!(first.content, "known");
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As of [`GraphIngest::block`].
+    pub fn block_if_absent(&mut self, block: &Block) -> Result<()> {
+        self.add(true, |target| write::graph::put_block(target, block))?;
         self.blocks += 1;
         Ok(())
     }
@@ -158,12 +185,16 @@ impl GraphIngest {
     /// # Errors
     /// As of [`GraphIngest::block`].
     pub fn edge(&mut self, edge: &Edge) -> Result<()> {
-        self.add(|target| write::graph::put_edge(target, edge))?;
+        self.add(false, |target| write::graph::put_edge(target, edge))?;
         self.edges += 1;
         Ok(())
     }
 
-    fn add(&mut self, put: impl FnOnce(&mut Loading<'_>) -> Result<()>) -> Result<()> {
+    fn add(
+        &mut self,
+        if_absent: bool,
+        put: impl FnOnce(&mut Loading<'_>) -> Result<()>,
+    ) -> Result<()> {
         if let Some(error) = &self.failure {
             return Err(error.clone());
         }
@@ -171,6 +202,7 @@ impl GraphIngest {
             handle: &self.handle,
             records: &mut self.records,
             kind: &mut self.kind,
+            if_absent,
         };
         let result = put(&mut loading).and_then(|()| self.records.spill_if_full(&self.handle));
         if let Err(error) = &result {
@@ -179,7 +211,7 @@ impl GraphIngest {
         result
     }
 
-    /// How many blocks were added.
+    /// How many blocks were added, each as often as it was given.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
@@ -191,7 +223,7 @@ impl GraphIngest {
         self.blocks
     }
 
-    /// How many edges were added.
+    /// How many edges were added, each as often as it was given.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;
@@ -214,7 +246,8 @@ impl GraphIngest {
     /// # let db = bowline::Db::in_memory()?;
     /// let mut ingest = db.ingest_graph()?;
     /// ingest.block(&Block::new(BlockId(1), "host"))?;
-    /// assert!(ingest.commit()?.changed);
+    /// let loaded = ingest.commit()?;
+    /// assert_eq!((loaded.blocks, loaded.edges, loaded.revision), (1, 0, db.revision()));
     /// assert!(db.snapshot().graph().block(BlockId(1))?.is_some());
     /// # Ok::<(), bowline::Error>(())
     /// ```
@@ -222,19 +255,15 @@ impl GraphIngest {
     /// # Errors
     /// The error of an earlier call that failed; `MissingBlock` with a block that an edge leads from or to and that does
     /// not exist; `Closed`; `Storage` when the disk fails or is full. Nothing is committed then.
-    pub fn commit(mut self) -> Result<Committed> {
+    pub fn commit(mut self) -> Result<GraphLoaded> {
         if let Some(error) = self.failure {
             return Err(error);
         }
         self.handle.check_open()?;
         let core: &Core = &self.handle;
         let records = &mut self.records;
-        if records.blocks.is_empty() && records.out.is_empty() {
-            return Ok(Committed {
-                revision: Revision::new(core.engine.visible()),
-                deleted: 0,
-                changed: false,
-            });
+        if records.is_empty() {
+            return Ok(GraphLoaded::nothing(core));
         }
         records.finish(core)?;
         let revision = {
@@ -253,6 +282,10 @@ impl GraphIngest {
                 Some(written) => written,
                 None => records.write(core, next)?,
             };
+            let (blocks, edges) = (written.blocks, written.edges);
+            if blocks + edges == 0 {
+                return Ok(GraphLoaded::nothing(core));
+            }
             let revision = ingestion.publish(written.tables)?;
             core.hub.wake();
             let view = &core.graph_view;
@@ -261,10 +294,10 @@ impl GraphIngest {
                 None if view.is_collecting() => view.forget(),
                 None => {}
             }
-            Ok(Committed {
+            Ok(GraphLoaded {
                 revision: Revision::new(revision),
-                deleted: 0,
-                changed: true,
+                blocks,
+                edges,
             })
         });
         if committed.is_ok()
@@ -280,10 +313,43 @@ impl GraphIngest {
     }
 }
 
+/// What [`GraphIngest::commit`] wrote.
+///
+/// ```
+/// # use bowline::{Block, BlockId};
+/// # let db = bowline::Db::in_memory()?;
+/// let mut ingest = db.ingest_graph()?;
+/// ingest.block(&Block::new(BlockId(1), "host"))?;
+/// ingest.block(&Block::new(BlockId(1), "host").attribute("zone", "eu"))?;
+/// assert_eq!(ingest.commit()?.blocks, 1, "the last one");
+/// # Ok::<(), bowline::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GraphLoaded {
+    /// The revision of the load; the newest one if there was nothing to write.
+    pub revision: Revision,
+    /// Blocks that were created or replaced, each counted once.
+    pub blocks: u64,
+    /// Edges that were created or replaced, each counted once.
+    pub edges: u64,
+}
+
+impl GraphLoaded {
+    fn nothing(core: &Core) -> GraphLoaded {
+        GraphLoaded {
+            revision: Revision::new(core.engine.visible()),
+            blocks: 0,
+            edges: 0,
+        }
+    }
+}
+
 /// The records of all trees.
 #[derive(Debug)]
 struct Sorted {
     blocks: Records,
+    /// Blocks that are written if they are absent.
+    absent: Records,
     out: Records,
     incoming: Records,
 }
@@ -291,21 +357,30 @@ struct Sorted {
 /// The tables at a revision, and what the graph view is told of them: nothing if it cannot follow.
 struct Written {
     tables: Vec<StagedTables>,
+    blocks: u64,
+    edges: u64,
     changes: Option<Vec<EdgeChange>>,
 }
 
 impl Sorted {
-    fn of(&mut self, tree: TreeId) -> &mut Records {
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.absent.is_empty() && self.out.is_empty()
+    }
+
+    fn of(&mut self, tree: TreeId, if_absent: bool) -> &mut Records {
         match tree {
             trees::EDGE_OUT => &mut self.out,
             trees::EDGE_IN => &mut self.incoming,
+            _ if if_absent => &mut self.absent,
             _ => &mut self.blocks,
         }
     }
 
     fn spill_if_full(&mut self, core: &Core) -> Result<()> {
-        if self.blocks.is_full(core) {
-            self.blocks.spill(core)?;
+        for blocks in [&mut self.blocks, &mut self.absent] {
+            if blocks.is_full(core) {
+                blocks.spill(core)?;
+            }
         }
         if !self.out.is_full(core) && !self.incoming.is_full(core) {
             return Ok(());
@@ -322,10 +397,12 @@ impl Sorted {
     fn finish(&mut self, core: &Core) -> Result<()> {
         let Sorted {
             blocks,
+            absent,
             out,
             incoming,
         } = self;
         blocks.finish(core)?;
+        absent.finish(core)?;
         let (out, incoming) = workers::both(
             core.engine.has_threads(),
             || out.finish(core),
@@ -336,10 +413,7 @@ impl Sorted {
 
     /// Writes the tables at a revision, and checks that both blocks of each edge exist.
     fn write(&self, core: &Core, revision: u64) -> Result<Written> {
-        let mut blocks = core.engine.stage_tables(trees::BLOCK, revision);
-        self.blocks
-            .visit(|key, value| Ok(blocks.add(key, EntryKind::Put, value, &[])?))?;
-        blocks.finish()?;
+        let (blocks, block_count) = self.write_blocks(core, revision)?;
         let mut changes = core.graph_view.is_collecting().then(Vec::new);
         let (out, incoming) = workers::both(
             core.engine.has_threads(),
@@ -349,30 +423,71 @@ impl Sorted {
             },
             || write_edges(core, &self.incoming, &blocks, revision, |_| {}),
         );
+        let ((out, edges), (incoming, _)) = (out?, incoming?);
         Ok(Written {
-            tables: vec![blocks, out?, incoming?],
+            tables: vec![blocks, out, incoming],
+            blocks: block_count,
+            edges,
             changes,
         })
     }
+
+    /// Writes the blocks, and those of `absent` that are neither among them nor in the database. Returns their number.
+    fn write_blocks(&self, core: &Core, revision: u64) -> Result<(StagedTables, u64)> {
+        let mut tables = core.engine.stage_tables(trees::BLOCK, revision);
+        let (mut loaded, mut absent) = (self.blocks.cursor()?, self.absent.cursor()?);
+        let mut count = 0;
+        loop {
+            let (next, wanted) = (loaded.current(), absent.current());
+            let order = match (next, wanted) {
+                (None, None) => break,
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some((next, _)), Some((wanted, _))) => next.cmp(wanted),
+            };
+            let record = match (order, wanted) {
+                (Ordering::Greater, Some((key, _))) if exists(core, key)? => None,
+                (Ordering::Greater, wanted) => wanted,
+                _ => next,
+            };
+            if let Some((key, value)) = record {
+                tables.add(key, EntryKind::Put, value, &[])?;
+                count += 1;
+            }
+            if order != Ordering::Greater {
+                loaded.advance()?;
+            }
+            if order != Ordering::Less {
+                absent.advance()?;
+            }
+        }
+        tables.finish()?;
+        Ok((tables, count))
+    }
 }
 
+/// Writes the edges by one of their ends, whose blocks must exist. Returns their number.
 fn write_edges(
     core: &Core,
     records: &Records,
     blocks: &StagedTables,
     revision: u64,
     mut note: impl FnMut(&[u8]),
-) -> Result<StagedTables> {
+) -> Result<(StagedTables, u64)> {
     let mut tables = core.engine.stage_tables(records.tree(), revision);
     let mut ends = Ends::new(core, blocks)?;
-    records.visit(|key, value| {
+    let mut sorted = records.cursor()?;
+    let mut count = 0;
+    while let Some((key, value)) = sorted.current() {
         let (near, _, _) = write::graph::split(trees::EDGE_OUT, key)?;
         ends.require(near)?;
         note(key);
-        Ok(tables.add(key, EntryKind::Put, value, &[])?)
-    })?;
+        tables.add(key, EntryKind::Put, value, &[])?;
+        count += 1;
+        sorted.advance()?;
+    }
     tables.finish()?;
-    Ok(tables)
+    Ok((tables, count))
 }
 
 /// Keeps the change of an edge for the graph view, unless there are too many.
@@ -400,6 +515,7 @@ struct Loading<'a> {
     handle: &'a Handle,
     records: &'a mut Sorted,
     kind: &'a mut Option<(String, KindId)>,
+    if_absent: bool,
 }
 
 impl Target for Loading<'_> {
@@ -435,7 +551,7 @@ impl Target for Loading<'_> {
 
     fn put_record(&mut self, tree: TreeId, key: &[u8], value: Vec<u8>) -> Result<()> {
         check_value(value.len(), &self.handle.limits)?;
-        self.records.of(tree).push(key, &value)
+        self.records.of(tree, self.if_absent).push(key, &value)
     }
 
     fn delete_record(&mut self, _: TreeId, _: &[u8]) -> Result<()> {

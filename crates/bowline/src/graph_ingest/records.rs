@@ -4,17 +4,16 @@
 //! that no manifest names, a *run*. In the end the runs are merged. Of records with the same key the last one counts.
 
 use bowline_core::error::{Error, Result, show_key};
-use bowline_core::graph::{BlockId, KindId, block_key, edge_out_key, split_edge_key};
+use bowline_core::graph::{BlockId, KindId, edge_out_key, split_edge_key};
 use bowline_core::state::Core;
+use bowline_core::trees;
+use bowline_storage::compaction::VersionMerge;
 use bowline_storage::engine::StagedTables;
 use bowline_storage::{EntryKind, TreeId};
 
-/// Takes a key and its value.
-type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
-
 /// A record that waits. The key of a block has a `near` only.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     near: BlockId,
     far: BlockId,
     kind: KindId,
@@ -95,7 +94,11 @@ impl Records {
         self.sort();
         // Runs are read and never published: any revision will do.
         let mut run = core.engine.stage_tables(self.tree, 1);
-        self.visit_waiting(&mut |key, value| Ok(run.add(key, EntryKind::Put, value, &[])?))?;
+        let mut waiting = Cursor::over_waiting(self);
+        while let Some((key, value)) = waiting.current() {
+            run.add(key, EntryKind::Put, value, &[])?;
+            waiting.advance()?;
+        }
         run.finish()?;
         self.runs.push(run);
         self.waiting.clear();
@@ -122,28 +125,77 @@ impl Records {
         self.waiting.dedup_by_key(|it| it.key());
     }
 
-    /// Visits all records in the order of their keys. It is finished.
-    pub(super) fn visit(&self, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
-        if self.runs.is_empty() {
-            return self.visit_waiting(&mut visit);
-        }
-        let mut merged = StagedTables::merge(self.runs.iter().rev())?;
-        while let Some((key, _, _, value)) = merged.current() {
-            visit(key, value)?;
-            merged.advance()?;
-        }
-        Ok(())
+    /// All records in the order of their keys. It is finished.
+    pub(super) fn cursor(&self) -> Result<Cursor<'_>> {
+        Ok(match self.runs.is_empty() {
+            true => Cursor::over_waiting(self),
+            false => Cursor::Merged(StagedTables::merge(self.runs.iter().rev())?),
+        })
+    }
+}
+
+/// A position in finished records.
+#[derive(Debug)]
+pub(super) enum Cursor<'a> {
+    /// Records in memory: those from the current one on, and the current one's key.
+    Waiting {
+        rest: &'a [Waiting],
+        values: &'a [u8],
+        key: [u8; 36],
+        /// 16 for blocks, 36 for edges.
+        key_bytes: usize,
+    },
+    /// Runs.
+    Merged(VersionMerge),
+}
+
+impl<'a> Cursor<'a> {
+    fn over_waiting(records: &'a Records) -> Cursor<'a> {
+        let is_block = records.tree == trees::BLOCK;
+        let mut cursor = Cursor::Waiting {
+            rest: &records.waiting,
+            values: &records.values,
+            key: [0; 36],
+            key_bytes: if is_block { 16 } else { 36 },
+        };
+        cursor.write_key();
+        cursor
     }
 
-    fn visit_waiting(&self, visit: &mut Visit<'_>) -> Result<()> {
-        let is_block = self.tree == bowline_core::trees::BLOCK;
-        for it in &self.waiting {
-            let value = &self.values[it.start as usize..][..it.len as usize];
-            match is_block {
-                true => visit(&block_key(it.near), value)?,
-                false => visit(&edge_out_key(it.near, it.kind, it.far), value)?,
-            }
+    fn write_key(&mut self) {
+        if let Cursor::Waiting { rest, key, .. } = self
+            && let [first, ..] = rest
+        {
+            // A block's key is how the keys of its edges begin.
+            *key = edge_out_key(first.near, first.kind, first.far);
         }
+    }
+
+    /// The key and the value, or `None` at the end.
+    #[inline]
+    pub(super) fn current(&self) -> Option<(&[u8], &[u8])> {
+        match self {
+            Cursor::Waiting {
+                rest,
+                values,
+                key,
+                key_bytes,
+            } => {
+                let first = rest.first()?;
+                let value = &values[first.start as usize..][..first.len as usize];
+                Some((&key[..*key_bytes], value))
+            }
+            Cursor::Merged(merged) => merged.current().map(|(key, _, _, value)| (key, value)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn advance(&mut self) -> Result<()> {
+        match self {
+            Cursor::Waiting { rest, .. } => *rest = rest.get(1..).unwrap_or_default(),
+            Cursor::Merged(merged) => merged.advance()?,
+        }
+        self.write_key();
         Ok(())
     }
 }

@@ -66,6 +66,8 @@ fn contents(graph: &Graph) -> Contents {
 /// What a load and a transaction are given.
 enum Item {
     Block(Block),
+    /// If there is no such block.
+    Absent(Block),
     Edge(Edge),
 }
 
@@ -73,10 +75,14 @@ fn items(random: &mut fastrand::Rng, blocks: u64, count: usize) -> Vec<Item> {
     let mut items = Vec::new();
     for number in 0..count {
         let kind = KINDS[random.usize(..3)];
-        items.push(match random.u8(..4) {
+        items.push(match random.u8(..8) {
             0 => {
                 let block = Block::new(id(random.u64(..blocks)), kind);
                 Item::Block(block.content(vec![7; random.usize(..40)]))
+            }
+            1 => {
+                let block = Block::new(id(random.u64(..blocks)), kind);
+                Item::Absent(block.attribute("number", number.to_string()))
             }
             _ => {
                 let (from, to) = (id(random.u64(..blocks)), id(random.u64(..blocks)));
@@ -96,27 +102,39 @@ fn load(db: &Db, items: &[Item]) -> Result<GraphIngest> {
     for item in items {
         match item {
             Item::Block(block) => ingest.block(block)?,
+            Item::Absent(block) => ingest.block_if_absent(block)?,
             Item::Edge(edge) => ingest.edge(edge)?,
         }
     }
     Ok(ingest)
 }
 
-/// Blocks first, as a load has it.
-fn transact(db: &Db, items: &[Item]) -> Result<()> {
+/// Blocks first, as a load has it, and the last of those that are absent. Gives how many blocks and edges it put.
+fn transact(db: &Db, items: &[Item]) -> Result<(usize, usize)> {
     let mut tx = db.begin();
+    let (mut blocks, mut edges) = (BTreeSet::new(), BTreeSet::new());
     for item in items {
         if let Item::Block(block) = item {
             tx.put_block(block)?;
+            blocks.insert(block.id);
+        }
+    }
+    for item in items.iter().rev() {
+        if let Item::Absent(block) = item
+            && tx.block(block.id)?.is_none()
+        {
+            tx.put_block(block)?;
+            blocks.insert(block.id);
         }
     }
     for item in items {
         if let Item::Edge(edge) = item {
             tx.put_edge(edge)?;
+            edges.insert((edge.source, edge.kind.clone(), edge.target));
         }
     }
     tx.commit()?;
-    Ok(())
+    Ok((blocks.len(), edges.len()))
 }
 
 fn tables(vfs: &dyn Vfs) -> Vec<String> {
@@ -174,9 +192,10 @@ fn its_graph_is_that_of_one_transaction() {
             assert_eq!(contents(&snapshot.graph()), held, "{context}");
             let (found, wanted) = (ingest.commit(), transact(&other, &items));
             match (&found, &wanted) {
-                (Ok(committed), Ok(())) => {
-                    assert_eq!(committed.changed, !items.is_empty(), "{context}");
-                    assert!(committed.revision >= before, "{context}");
+                (Ok(loaded), Ok(wanted)) => {
+                    let found = (loaded.blocks as usize, loaded.edges as usize);
+                    assert_eq!(found, *wanted, "{context}");
+                    assert!(loaded.revision >= before, "{context}");
                     taken += 1;
                 }
                 (Err(Error::MissingBlock { .. }), Err(Error::MissingBlock { .. })) => refused += 1,
@@ -270,8 +289,17 @@ fn what_is_refused_leaves_nothing() -> Result<()> {
     drop(filled()?);
     assert_eq!(tables(&*vfs), files, "no file stays");
     assert_eq!(db.revision(), before);
-    let committed = db.ingest_graph()?.commit()?;
-    assert_eq!((committed.changed, committed.revision), (false, before));
+    let loaded = db.ingest_graph()?.commit()?;
+    assert_eq!((loaded.blocks, loaded.revision), (0, before));
+    let mut ingest = db.ingest_graph()?;
+    for _ in 0..1_000 {
+        // It is there: nothing to write, in several runs.
+        ingest.block_if_absent(&Block::new(id(0), "node").content("other"))?;
+    }
+    assert_eq!(ingest.blocks(), 1_000);
+    let loaded = ingest.commit()?;
+    assert_eq!((loaded.blocks, loaded.revision), (0, before));
+    assert_eq!(tables(&*vfs), files, "no file stays");
     assert_eq!(filled()?.commit()?.revision, before + 1);
     assert!(db.check()?.is_clean());
     Ok(())
