@@ -21,7 +21,8 @@
 //! 1. *Control*: every named test runs with no bug switched on, in a small size, and must pass.
 //!    Else the build itself is broken, and a failure would prove nothing.
 //! 2. For each mutant, each of its tests runs in its ordinary size with the bug switched on. It
-//!    must fail: by an assertion or a panic, or, where the catalog says so, by hanging.
+//!    must fail: by an assertion or a panic, or, where the catalog says so, by hanging. One that passes
+//!    runs twice more, since threads that race meet a bug by chance.
 //!
 //! The exit code is 0 only if every mutant was caught by every test named for it.
 

@@ -15,6 +15,9 @@ use crate::catalog::{Catalog, Mutant, Test};
 /// A test that takes longer than this hangs.
 const TEST_SECONDS_MAX: u64 = 400;
 
+/// How often a test may run until it catches a bug: one that races real threads meets it by chance.
+const TRIES_MAX: u32 = 3;
+
 /// What makes tests small for the control run, in which they pass and so run to their end.
 const SMALL: [(&str, &str); 10] = [
     ("BOWLINE_CRASH_IMAGES", "600"),
@@ -218,9 +221,15 @@ pub(crate) fn mutants(
         while let Some((mutant, test)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
             let program = &programs[&(test.package.clone(), test.binary.clone())];
-            let mut command = test_command(source, program, &test.package);
-            command.arg(&test.path).env("BOWLINE_MUTANT", &mutant.name);
-            let end = watch_over(command, &format!("{}-{}", mutant.name, test.path))?;
+            let run = || {
+                let mut command = test_command(source, program, &test.package);
+                command.arg(&test.path).env("BOWLINE_MUTANT", &mutant.name);
+                watch_over(command, &format!("{}-{}", mutant.name, test.path))
+            };
+            let (mut end, mut tries) = (run()?, 1);
+            while matches!(end, End::Passed) && tries < TRIES_MAX {
+                (end, tries) = (run()?, tries + 1);
+            }
             let (caught, how) = match end {
                 End::Failed(why) => (true, why),
                 End::Hung => (mutant.may_hang, "it hangs".to_owned()),
@@ -228,8 +237,12 @@ pub(crate) fn mutants(
             };
             let verdict = if caught { "caught" } else { "SURVIVED" };
             let seconds = start.elapsed().as_secs_f64();
+            let tries = match tries {
+                1 => String::new(),
+                tries => format!(", {tries} tries"),
+            };
             println!(
-                "{verdict}: {} by {} {} ({seconds:.1} s): {how}",
+                "{verdict}: {} by {} {} ({seconds:.1} s{tries}): {how}",
                 mutant.name, test.binary, test.path
             );
             if !caught {

@@ -128,7 +128,7 @@ fn readers_beside_the_writer_find_whole_groups() {
             let (memtable, visible) = (&memtable, &visible);
             scope.spawn(move || {
                 let mut rng = fastrand::Rng::with_seed(reader);
-                loop {
+                for round in 0u64.. {
                     let newest = visible.load(Acquire);
                     let (group, at) = (rng.u64(..GROUPS), rng.u64(..=newest));
                     let prefix = [[0; 8], group.to_be_bytes()].concat();
@@ -137,7 +137,8 @@ fn readers_beside_the_writer_find_whole_groups() {
                     let revisions = (1..=at).filter(|revision| is_in(group, *revision));
                     let expected: BTreeSet<_> = revisions.map(|it| key_of(group, it)).collect();
                     assert!(found.iter().eq(&expected), "group {group} at {at}");
-                    if newest == REVISIONS {
+                    // A reader that comes late finds the end only, but often.
+                    if newest == REVISIONS && round >= GROUPS {
                         return;
                     }
                 }

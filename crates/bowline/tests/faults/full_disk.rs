@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bowline::vfs::Vfs;
@@ -174,17 +175,19 @@ fn deletions_are_not_refused_with_the_puts_they_come_with() {
     vfs.limit_space(100_000);
     fill(&db, &mut model);
     vfs.limit_space(0);
-    let keys: Vec<_> = model.keys().take(16).cloned().collect();
-    let db_handle = &db;
+    let keys: Vec<_> = model.keys().take(64).cloned().collect();
+    let (db_handle, deleting) = (&db, &AtomicUsize::new(4));
     std::thread::scope(|scope| {
-        for part in keys.chunks(4) {
+        for part in keys.chunks(16) {
             scope.spawn(move || {
-                for key in part {
-                    db_handle.delete(key).expect("a deletion");
-                }
+                let deleted = part
+                    .iter()
+                    .try_for_each(|key| db_handle.delete(key).map(drop));
+                deleting.fetch_sub(1, Ordering::Relaxed);
+                deleted.expect("deletions");
             });
             scope.spawn(move || {
-                for _ in 0..200 {
+                while deleting.load(Ordering::Relaxed) > 0 {
                     // What the others free may be enough for some.
                     if let Err(error) = db_handle.put("k", [0; 2_000]) {
                         assert!(is_no_space(&error), "{error}");

@@ -55,12 +55,19 @@ fn a_lease_that_was_kept_alive_keeps_its_key() {
             }
         }
         expirer.join().expect("no panic");
-        if granted_from.is_none() {
-            db.expire_leases().expect("expiry");
-            assert!(
-                db.leases().is_empty(),
-                "a lease that was called gone is gone"
-            );
+        match granted_from {
+            Some(from) => {
+                // From here on the clock stands still.
+                let is_due = clock.monotonic() >= from + ttl;
+                assert!(get(&db, "k") == 1 || is_due, "it went before its time");
+            }
+            None => {
+                db.expire_leases().expect("expiry");
+                assert!(
+                    db.leases().is_empty(),
+                    "a lease that was called gone is gone"
+                );
+            }
         }
         let alive = !db.leases().is_empty();
         assert!(alive || clock.monotonic() >= ttl);
@@ -85,18 +92,17 @@ fn a_put_that_does_not_look_leaves_no_attachment() {
         db.put("k", bytes(1)).expect("a put");
         // From here on a table would have to be read for it.
         db.flush().expect("a flush");
+        let lease = db.grant_lease(Duration::from_secs(60)).expect("a lease");
         let attacher = {
             let db = db.clone();
             thread::spawn(move || {
-                let lease = db.grant_lease(Duration::from_secs(60)).expect("a lease");
                 db.put_with_lease("k", bytes(2), lease).expect("a put");
                 // In memory it would be seen without a look into tables.
                 db.flush().expect("a flush");
-                lease
             })
         };
         db.put("k", bytes(3)).expect("a put");
-        let lease = attacher.join().expect("no panic");
+        attacher.join().expect("no panic");
         let entry = db.entry("k").expect("a read").expect("it is there");
         assert_eq!((entry.create_revision.get(), entry.version), (2, 3));
         let is_attached = get(&db, "k") == 2;

@@ -21,36 +21,42 @@ async fn a_founder_never_begins_a_cluster_of_its_own() {
         initial_cluster: cluster.clone(),
         ..config(&cluster[number].0, &disks[number])
     };
-    let first = start(&founder(0)).await;
-    let id = first.client().status().member_id;
-    first.shutdown().await.unwrap();
+    let mut ids = Vec::new();
+    for number in 0..3 {
+        let node = start(&founder(number)).await;
+        ids.push((node.client().status().member_id, number));
+        node.shutdown().await.unwrap();
+    }
+    // The one with the lowest id is who may begin.
+    ids.sort_unstable();
+    let [(first_id, first_at), (_, second_at), (_, third_at)] = ids[..] else {
+        unreachable!("three founders")
+    };
+    let alone = NodeConfig {
+        initial_cluster: vec![cluster[first_at].clone()],
+        advertise_peer_urls: vec![urls[first_at].clone()],
+        ..founder(first_at)
+    };
     for is_existing in [false, true] {
-        let alone = NodeConfig {
-            initial_cluster: vec![cluster[0].clone()],
-            advertise_peer_urls: vec![urls[0].clone()],
+        let first = start(&NodeConfig {
             is_existing,
-            ..founder(0)
-        };
-        let first = start(&alone).await;
-        assert_eq!(first.client().status().member_id, id);
+            ..alone.clone()
+        })
+        .await;
+        assert_eq!(first.client().status().member_id, first_id);
         asks_in_vain(&first).await;
         assert_eq!(first.client().status().leader, None, "one of three");
         assert_eq!(first.client().members().len(), 3);
         first.shutdown().await.unwrap();
     }
-    let second = start(&founder(1)).await;
-    let alone = NodeConfig {
-        initial_cluster: vec![cluster[0].clone()],
-        advertise_peer_urls: vec![urls[0].clone()],
-        ..founder(0)
-    };
+    let second = start(&founder(second_at)).await;
     let first = start(&alone).await;
     // The third may hold committed entries.
     for founder in [&first, &second] {
         asks_in_vain(founder).await;
         assert_eq!(founder.client().status().leader, None, "two of three");
     }
-    let third = start(&founder(2)).await;
+    let third = start(&founder(third_at)).await;
     surely(&first.client(), &put("k", "all three")).await;
     for node in [first, second, third] {
         node.shutdown().await.unwrap();
