@@ -2,7 +2,8 @@
 //!
 //! *Appending.* Each replication session of openraft is one long stream: requests are sent without waiting
 //! for replies, replies come in the order of requests, both carry the request's number. Entries travel as
-//! records of the log, their payloads uncopied.
+//! records of the log, their payloads uncopied. `flight` holds what waits for its reply, and says which
+//! replies openraft may count.
 //!
 //! Error kinds determine when openraft retries: `Unreachable` after a growing wait
 //! ([`PeerOptions::backoff`](crate::peer::PeerOptions::backoff)), others at once. openraft waits in the
@@ -11,6 +12,7 @@
 //! Invariant: a connection is requested only after the first request exists. Otherwise a peer that is down
 //! would be retried without any wait.
 
+mod flight;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod sender;
@@ -19,7 +21,6 @@ mod wire;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_core::Stream;
@@ -41,6 +42,7 @@ use crate::peer::link::{Lane, Link, is_unreachable, jittered};
 use crate::peer::{Peers, SnapshotData};
 use crate::types::{LeaderId, Member, NodeId, TypeConfig, Vote};
 
+use flight::Flight;
 pub use service::{PeerGrpc, PeerService, peer_service};
 
 type RpcError = RPCError<TypeConfig>;
@@ -168,8 +170,8 @@ struct Replies {
     link: Arc<Link>,
     lane: Lane,
     streaming: Streaming<bowline_proto::peer::AppendReply>,
-    /// The number of requests sent; `received` counts their replies.
-    sent: Arc<AtomicU64>,
+    /// The requests that wait for their replies; `received` counts the replies.
+    flight: Flight,
     received: u64,
     /// The leader that sent them.
     leader: LeaderId,
@@ -177,9 +179,24 @@ struct Replies {
 
 impl Replies {
     async fn next(&mut self) -> Option<Result<StreamAppendResult<TypeConfig>, RpcError>> {
+        self.flight.handled();
+        loop {
+            let reply = self.receive().await?;
+            match &reply {
+                Ok(Ok(matched)) if !self.flight.acknowledged(*matched) => {}
+                Ok(Ok(_)) => return Some(reply),
+                _ => {
+                    self.flight.refused();
+                    return Some(reply);
+                }
+            }
+        }
+    }
+
+    async fn receive(&mut self) -> Option<Result<StreamAppendResult<TypeConfig>, RpcError>> {
         let limit = self.peers.options().reply_timeout;
         let message = loop {
-            let asked = self.sent.load(Ordering::Acquire) > self.received;
+            let asked = self.flight.is_awaited();
             match tokio::time::timeout(limit, self.streaming.message()).await {
                 Ok(message) => break message,
                 Err(_) if asked => break Err(late(limit)),
@@ -187,7 +204,7 @@ impl Replies {
                 Err(_) => {}
             }
         };
-        let is_owed = self.sent.load(Ordering::Acquire) > self.received;
+        let is_owed = self.flight.is_awaited();
         let message = match message {
             Ok(None) if is_owed => Err(Status::unavailable("it ended the stream of appends")),
             message => message,
@@ -228,8 +245,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         request: AppendEntriesRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RpcError> {
-        let last = request.entries.last().map(|entry| entry.log_id);
-        let last = last.or(request.prev_log_id);
+        let last = flight::last_entry(&request);
         let mut replies = self.stream_append(stream::iter([request]), option).await?;
         let mut matched = None;
         // A large request is sent in parts.
@@ -271,19 +287,20 @@ impl RaftNetworkV2<TypeConfig> for Network {
                 return Ok(none);
             };
             let mut client = self.client(action)?;
-            let sent = Arc::new(AtomicU64::new(0));
-            let counter = sent.clone();
+            let flight = Flight::default();
             let from = self.peers.sender(&self.link);
             // All requests of a stream have the same term.
             let leader = first.vote.leader_id;
             let link = self.link.clone();
             let peers = self.peers.clone();
-            let input = stream::iter([first]).chain(input);
-            let parts = input.map(|request| wire::split_append(request, wire::APPEND_BYTES));
+            let mut input = stream::iter([first]).chain(input);
+            let sending = flight.clone();
+            let parts = stream::poll_fn(move |context| sending.poll_request(context, &mut input));
+            let mut sequence = 0;
             let requests = parts.flat_map(stream::iter).map(move |request| {
                 // Before it is sent: a lease read must not return a state from before this commit.
                 peers.announce(request.leader_commit.map(|id| id.index));
-                let sequence = counter.fetch_add(1, Ordering::AcqRel) + 1;
+                sequence += 1;
                 let first = (sequence == 1).then_some(from);
                 let mut message = wire::put_append(sequence, first, &request);
                 if sequence == 1 {
@@ -299,7 +316,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
                 link: self.link.clone(),
                 lane: self.lane,
                 streaming,
-                sent,
+                flight,
                 received: 0,
                 leader,
             };
