@@ -20,6 +20,10 @@ fix:
     cargo clippy --workspace --all-targets --fix --allow-dirty --allow-staged
     cargo fmt --all
 
+# Simulate clusters under faults, in virtual time: so many seeds, each twice.
+simulate SEEDS="100":
+    cargo run --release -p bowline-simulation -- {{SEEDS}}
+
 # See what Bowline does, on a real dependency graph.
 tour:
     cargo run --release -- tour

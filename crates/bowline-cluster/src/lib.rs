@@ -11,6 +11,8 @@
 //! | [`read_turn`] | the read budget of a connection |
 //! | [`member_file`] | the identity and the vote of a member's directory |
 
+#[doc(hidden)]
+pub mod blocking;
 pub mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

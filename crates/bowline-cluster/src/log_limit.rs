@@ -5,9 +5,10 @@
 //! Invariant: within [`WINDOW`] at most one message is logged, and the next one has the count of those left
 //! out since.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// The minimum time between two messages.
 const WINDOW: Duration = Duration::from_secs(10);

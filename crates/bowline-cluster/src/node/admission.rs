@@ -25,9 +25,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::time::Instant;
 
 use super::core::Core;
 use super::leader_request::{LeaderRequest, LeaderResponse};
@@ -102,6 +103,7 @@ pub(super) async fn run(core: Arc<Core>) {
         }
     };
     tokio::select! {
+        biased;
         result = admitted => match result {
             Ok(()) => {}
             Err(Error::Stopped { reason }) => core.fail(&reason),

@@ -500,6 +500,7 @@ impl LocalClient {
                 return reason;
             }
             tokio::select! {
+                biased;
                 changed = election.changed() => if changed.is_err() {
                     let reason = self.core.stop_reason();
                     return reason.unwrap_or_else(|| "it was closed".to_owned());
@@ -582,6 +583,7 @@ impl Core {
                     false => Err(Error::LeaderChanged),
                 };
                 let answer = tokio::select! {
+                    biased;
                     answer = client.ask(question.clone().into_proto()) => answer,
                     // The old leader may be silent for long. If a retry is harmless, the new leader is asked.
                     () = self.other_than(leader) => return lost(),

@@ -65,7 +65,7 @@ pub(crate) struct Core {
     pub(crate) counts: Counts,
     pub(crate) log_limits: LogLimits,
     /// The start time of the node.
-    pub(crate) started: std::time::Instant,
+    pub(crate) started: tokio::time::Instant,
     /// The last contact of a leader, in ms since the start.
     pub(crate) heard_ms: AtomicU64,
     /// How long after the start this member gives no vote: before its restart it may have promised that to a
@@ -267,6 +267,8 @@ impl Core {
                 self.counts.leader_changes.fetch_add(1, Ordering::Relaxed);
             }
             tokio::select! {
+                biased;
+                _ = closing.wait_for(|closed| *closed) => return,
                 changed = election.changed() => if changed.is_err() {
                     return;
                 },
@@ -275,7 +277,6 @@ impl Core {
                 },
                 // Notices when the leader is no longer heard.
                 () = tokio::time::sleep(self.options.election_timeout / 2) => {}
-                _ = closing.wait_for(|closed| *closed) => return,
             }
         }
     }
@@ -458,7 +459,7 @@ impl Core {
         let lease = self.options.vote_lease().mul_f64(0.8);
         let clock = self.replica.clock();
         // The time is read first, so that the acknowledgement does not seem later than it was.
-        let now = std::time::Instant::now();
+        let now = tokio::time::Instant::now();
         let age = acked.elapsed();
         let is_valid = age < lease
             && (now.checked_sub(age)).is_some_and(|at| self.suspensions.has_run_since(at, clock));

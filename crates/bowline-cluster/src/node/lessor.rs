@@ -53,6 +53,7 @@ const AT_ONCE: usize = 1000;
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     tokio::select! {
+        biased;
         () = keep_time(&core) => {}
         _ = closing.wait_for(|closed| *closed) => {}
     }
@@ -63,6 +64,7 @@ async fn keep_time(core: &Core) {
     let failures = SharedLogLimit::default();
     loop {
         tokio::select! {
+            biased;
             () = tokio::time::sleep(TICK) => {}
             () = core.renewals.wanted.notified() => {}
         }

@@ -10,9 +10,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bowline_replica::{AlarmKind, Command, Refusal};
+use tokio::time::Instant;
 
 use super::core::Core;
 use super::leader_request::LeaderRequest;
@@ -34,6 +35,7 @@ pub(crate) async fn run(core: Arc<Core>) {
     // They run concurrently, because each may take as long as a request.
     let all = async { tokio::join!(keep_space(&core), say_name(&core), keep_up(&core)) };
     tokio::select! {
+        biased;
         _ = all => {}
         _ = closing.wait_for(|closed| *closed) => {}
     }
@@ -45,6 +47,7 @@ async fn keep_space(core: &Core) {
     loop {
         let mut has_refused = false;
         tokio::select! {
+            biased;
             () = tokio::time::sleep(TICK) => {}
             // The remaining space may be used up fast.
             _ = shortage.changed() => {}
@@ -102,10 +105,10 @@ async fn keep_up(core: &Core) {
 /// id: a member that is added again has another one.
 #[derive(Debug, Default)]
 struct Absence {
-    asked: Option<tokio::time::Instant>,
+    asked: Option<Instant>,
     was_in: bool,
     /// Since when its own membership shows the removal.
-    gone: Option<tokio::time::Instant>,
+    gone: Option<Instant>,
 }
 
 impl Absence {
@@ -116,7 +119,7 @@ impl Absence {
         match core.is_agreed_member() {
             Some(true) => self.was_in = true,
             Some(false) if self.was_in => {
-                let gone = *self.gone.get_or_insert_with(tokio::time::Instant::now);
+                let gone = *self.gone.get_or_insert_with(Instant::now);
                 return gone.elapsed() >= Absence::FAREWELL;
             }
             // About to be one, by entries from before it was added; or restarted.
@@ -130,7 +133,7 @@ impl Absence {
         if self.asked.is_some_and(|asked| asked.elapsed() < pause) {
             return false;
         }
-        self.asked = Some(tokio::time::Instant::now());
+        self.asked = Some(Instant::now());
         // Without any known member it is new; `admission` takes care of it.
         let membership = core.membership();
         for (id, member) in membership.nodes().filter(|(id, _)| **id != core.member_id) {
@@ -206,7 +209,7 @@ impl Core {
             "the alarm for space of a removed member is cleared"
         );
         let (number, proposal) = self.waiters.propose(&commands, Vec::new());
-        let deadline = tokio::time::Instant::now() + ALARM_TIMEOUT;
+        let deadline = Instant::now() + ALARM_TIMEOUT;
         self.hand_in_once(number, proposal, deadline).await;
     }
 
@@ -279,7 +282,7 @@ async fn watch_space(core: &Core, has_refused: bool) {
     };
     let (number, proposal) = core.waiters.propose(&[command], Vec::new());
     let timeout = core.options.request_timeout.min(ALARM_TIMEOUT);
-    let deadline = tokio::time::Instant::now() + timeout;
+    let deadline = Instant::now() + timeout;
     // It is retried until it is committed.
     if let Some(more) = core.log_limits.alarm.admit_now() {
         tracing::warn!(

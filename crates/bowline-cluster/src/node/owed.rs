@@ -41,7 +41,7 @@ impl Core {
         let found = self.log.last_log_id().map(|id| id.index);
         self.raft.may_stand(false);
         let member = member.clone();
-        let saving = tokio::task::spawn_blocking(move || member.add_owed(last));
+        let saving = crate::blocking::spawn(move || member.add_owed(last));
         // A heartbeat and the first append may report it at the same time.
         if saving.await.map_err(Error::stopped)?? {
             self.counts.losses_found.fetch_add(1, Ordering::Relaxed);
@@ -68,7 +68,7 @@ impl Core {
             return;
         }
         let member = self.log.member().clone();
-        let settling = tokio::task::spawn_blocking(move || member.settle_owed(owed));
+        let settling = crate::blocking::spawn(move || member.settle_owed(owed));
         match settling.await {
             Ok(Ok(())) if !self.owes() => {
                 self.raft.may_stand(true);

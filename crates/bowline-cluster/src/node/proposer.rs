@@ -356,6 +356,7 @@ impl Core {
             }
         };
         tokio::select! {
+            biased;
             handed = handing => handed,
             () = self.waiters.superseded(leader) => self.settle(number),
         }
@@ -377,6 +378,7 @@ impl Core {
             Err(error) => return Handed::Unknown(error),
         };
         let outcome = tokio::select! {
+            biased;
             outcome = outcome => outcome,
             () = self.waiters.superseded(leader) => return Handed::Unknown(Error::LeaderChanged),
         };

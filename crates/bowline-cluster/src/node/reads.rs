@@ -116,6 +116,7 @@ impl Core {
                     }
                 };
                 tokio::select! {
+                    biased;
                     answer = answer => answer,
                     () = self.other_than(leader) => Err(Error::NoLeader),
                 }

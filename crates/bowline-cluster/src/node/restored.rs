@@ -62,7 +62,7 @@ impl Core {
             return Ok(());
         }
         let member = member.clone();
-        let saving = tokio::task::spawn_blocking(move || member.add_owed(owed));
+        let saving = crate::blocking::spawn(move || member.add_owed(owed));
         saving.await.map_err(Error::stopped)??;
         Ok(())
     }
@@ -70,7 +70,7 @@ impl Core {
     /// Notes that every other founder holds nothing behind the copy.
     pub(super) async fn note_proof(&self) -> Result<()> {
         let member = self.log.member().clone();
-        let proving = tokio::task::spawn_blocking(move || member.settle_owed(owed_at_first()));
+        let proving = crate::blocking::spawn(move || member.settle_owed(owed_at_first()));
         proving.await.map_err(Error::stopped)??;
         if self.owes() {
             return Ok(());

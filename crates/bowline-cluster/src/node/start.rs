@@ -30,7 +30,6 @@ use bowline::vfs::Vfs;
 use bowline::{Background, History};
 use bowline_replica::{Replica, ReplicaOptions};
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -43,7 +42,7 @@ use super::suspension::Suspensions;
 use super::{lessor, maintenance};
 use crate::error::{Error, Result};
 use crate::member_file::{FOUNDERS_BYTES_MAX, MemberFile, MemberState};
-use crate::peer::{self, ClusterMembers, MemberIdentity, Peers, Port};
+use crate::peer::{self, ClusterMembers, Listener, MemberIdentity, Peers, Port};
 use crate::raft::log_store::{LogStore, Replay};
 use crate::raft::state_machine::StateMachine;
 use crate::raft::waiters::Waiters;
@@ -83,8 +82,9 @@ impl Node {
                 address: address.clone(),
                 reason: error.to_string(),
             };
-            let listener = TcpListener::bind(&address).await.map_err(bind_error)?;
-            addresses.push(listener.local_addr().map_err(bind_error)?);
+            let listening = config.peers.network.listen(&address);
+            let listener = listening.await.map_err(bind_error)?;
+            addresses.push(listener.address().map_err(bind_error)?);
             listeners.push(listener);
         }
         if config.advertise_peer_urls.is_empty() {
@@ -103,13 +103,14 @@ impl Node {
         }
         make_parents(&*config.vfs, &config.data_dir)?;
         let identity = tokio::select! {
+            biased;
             identity = identify(&config) => identity?,
             // Founders that start together ask each other, and would wait for answers that cannot come yet.
             () = hang_up(&listeners) => return Err(Error::stopped("it takes no connections")),
         };
         let opening = {
             let config = config.clone();
-            tokio::task::spawn_blocking(move || open(&config, &identity).map(|o| (o, identity)))
+            crate::blocking::spawn(move || open(&config, &identity).map(|o| (o, identity)))
         };
         let (opened, identity) = opening.await.map_err(Error::stopped)??;
         let core = start_raft(config, opened, &identity).await?;
@@ -166,7 +167,7 @@ impl Node {
             tracing::error!(%error, "Raft ended badly");
         }
         core.waiters.fail_all(&Error::stopped("it is closed"));
-        let closing = tokio::task::spawn_blocking(move || {
+        let closing = crate::blocking::spawn(move || {
             let log = core.log.close().map_err(Error::from);
             let db = core.replica.db().close().map_err(Error::from);
             log.and(db)
@@ -176,7 +177,7 @@ impl Node {
 }
 
 /// Closes every incoming connection: a peer learns at once that nothing is served yet.
-async fn hang_up(listeners: &[TcpListener]) {
+async fn hang_up(listeners: &[Box<dyn Listener>]) {
     const PAUSE: Duration = Duration::from_millis(10);
     let ends = listeners.iter().map(|listener| async move {
         loop {
@@ -271,7 +272,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
             ));
         }
         let (cfg, dir) = (config.clone(), dir.clone());
-        let flushing = tokio::task::spawn_blocking(move || -> Result<u128> {
+        let flushing = crate::blocking::spawn(move || -> Result<u128> {
             // The contents of its log are flushed into tables, so that the cluster's log begins behind it. No
             // lease may expire meanwhile, since that would write to the log.
             let db = database(&cfg).background(Background::Manual).open(&dir)?;
@@ -660,7 +661,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         leadership: watch::Sender::default(),
         counts: Counts::default(),
         log_limits: LogLimits::default(),
-        started: std::time::Instant::now(),
+        started: tokio::time::Instant::now(),
         heard_ms: AtomicU64::new(0),
         votes_after: identity.votes_after,
     }))
@@ -702,7 +703,7 @@ async fn stand_later(
 }
 
 /// Serves peers at a listener until the node is closed.
-fn serve(core: &Arc<Core>, port: &Arc<Port>, listener: TcpListener) -> JoinHandle<()> {
+fn serve(core: &Arc<Core>, port: &Arc<Port>, listener: Box<dyn Listener>) -> JoinHandle<()> {
     let service = core.raft.peer_service(
         core.options.vfs.clone(),
         &core.options.data_dir,

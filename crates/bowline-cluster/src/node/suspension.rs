@@ -9,9 +9,10 @@
 //! notice before the total, so that a thread which finds the total known also finds the time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bowline_storage::Clock;
+use tokio::time::Instant;
 
 /// A shorter suspension is within the clock margin; readings are a millisecond off.
 const SHORTEST_NS: u64 = 5_000_000;

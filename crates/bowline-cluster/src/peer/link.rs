@@ -16,10 +16,11 @@ use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
@@ -213,15 +214,14 @@ impl Link {
         };
         let endpoint = Endpoint::from_shared(url.clone())
             .map_err(|error| Status::unavailable(format!("peer URL {url:?}: {error}")))?;
-        let channel = endpoint
+        let endpoint = endpoint
             .connect_timeout(self.options.connect_timeout)
             .http2_keep_alive_interval(self.options.keep_alive_interval)
             .keep_alive_timeout(self.options.keep_alive_timeout)
             .keep_alive_while_idle(true)
-            .tcp_nodelay(true)
             .initial_stream_window_size(4 << 20)
-            .initial_connection_window_size(16 << 20)
-            .connect_lazy();
+            .initial_connection_window_size(16 << 20);
+        let channel = self.options.network.channel(endpoint);
         state.channels[lane as usize] = Some(channel.clone());
         Ok(self.over(channel))
     }

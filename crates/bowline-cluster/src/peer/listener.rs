@@ -21,21 +21,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tonic::codegen::{Service, http};
 
 use super::PeerOptions;
 use super::body::{Allowed, LimitedBody};
+use super::network::{Connection, Listener};
 use super::port::{Connected, Port};
 use crate::log_limit::{LogLimit, and_more};
 use crate::read_turn::charge_read;
@@ -46,8 +46,12 @@ const APPEND: &str = "Append";
 const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Serves `service` at `listener`, until dropped.
-pub async fn serve<S>(listener: TcpListener, service: S, port: Arc<Port>, options: PeerOptions)
-where
+pub async fn serve<S>(
+    listener: Box<dyn Listener>,
+    service: S,
+    port: Arc<Port>,
+    options: PeerOptions,
+) where
     S: Service<
             http::Request<LimitedRequestBody>,
             Response = http::Response<tonic::body::Body>,
@@ -64,8 +68,9 @@ where
     let mut failures = LogLimit::default();
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            biased;
             Some(_) = connections.join_next() => continue,
+            accepted = listener.accept() => accepted,
         };
         let (stream, address) = match accepted {
             Ok(accepted) => accepted,
@@ -107,6 +112,8 @@ fn builder(options: &PeerOptions, port: &Port) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
+        // Members have no use for it, and a simulation has another date.
+        .auto_date_header(false)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(port.limits().streams_max)
@@ -119,7 +126,7 @@ fn builder(options: &PeerOptions, port: &Port) -> Builder<TokioExecutor> {
 
 async fn connection<S>(
     builder: Builder<TokioExecutor>,
-    stream: TcpStream,
+    stream: Box<dyn Connection>,
     service: S,
     connected: Arc<Connected>,
     message_bytes_max: usize,
@@ -133,10 +140,6 @@ async fn connection<S>(
         + 'static,
     S::Future: Send,
 {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection of a peer ended before it began");
-        return;
-    }
     let stream = Inbound::new(stream, connected.clone());
     let strangers = Arc::new(Strangers::default());
     let counted = strangers.clone();
@@ -163,6 +166,7 @@ async fn connection<S>(
     let serving = builder.serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
+        biased;
         ended = serving.as_mut() => ended,
         () = strangers.too_many.notified() => {
             let count = REFUSED_MAX;
@@ -265,7 +269,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Inbound<S> {
         if read > 0
             && let Some(until) = this.connected.pace(read, Instant::now())
         {
-            this.pause = Some(Box::pin(tokio::time::sleep_until(until.into())));
+            this.pause = Some(Box::pin(tokio::time::sleep_until(until)));
         }
         let Some(deadline) = &mut this.deadline else {
             return polled;

@@ -1,12 +1,16 @@
 //! The settings of the connections to peers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::network::{Network, Tcp};
 use super::port::PortLimits;
 
 /// Settings of the connections to peers.
 #[derive(Clone, Debug)]
 pub struct PeerOptions {
+    /// What carries the bytes.
+    pub network: Arc<dyn Network>,
     /// The timeout of a connection attempt.
     pub connect_timeout: Duration,
     /// The timeout of an answer, after which the peer counts as unreachable.
@@ -29,6 +33,7 @@ pub struct PeerOptions {
 impl Default for PeerOptions {
     fn default() -> Self {
         PeerOptions {
+            network: Arc::new(Tcp),
             connect_timeout: Duration::from_secs(1),
             reply_timeout: Duration::from_secs(5),
             snapshot_timeout: Duration::from_secs(120),

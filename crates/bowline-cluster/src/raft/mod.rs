@@ -15,6 +15,7 @@
 pub(crate) mod handle;
 pub mod log_store;
 pub mod network;
+mod runtime;
 pub(crate) mod state_machine;
 pub(crate) mod types;
 pub(crate) mod waiters;

@@ -22,7 +22,7 @@ impl openraft::RaftTypeConfig for TypeConfig {
     type Vote = openraft::Vote<LeaderId>;
     type Payload = Payload;
     type Entry = openraft::Entry<LeaderId, Payload>;
-    type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
+    type AsyncRuntime = super::runtime::Runtime;
     type Responder<T>
         = openraft::impls::OneshotResponder<Self, T>
     where

@@ -86,6 +86,16 @@ impl LogBarrier {
         done.and(synced.unwrap_or_else(|| self.sync_up_to(upto, is_closing)))
     }
 
+    /// Whether a job that needs the log up to `index` would wait for its owner, who may need this thread: there
+    /// are no others. The job is repeated later.
+    pub(super) fn owner_is_behind(&self, index: Index) -> Result<bool> {
+        if self.has_threads || !self.is_replicated {
+            return Ok(false);
+        }
+        let durable = self.log.as_ref().map(LogSync::sync).transpose()?;
+        Ok(durable.is_some_and(|durable| durable < index))
+    }
+
     /// Makes the log durable up to `index`. In a cluster an entry may be applied before its owner has
     /// written it to the log; then this waits for the write.
     fn sync_up_to(&self, index: Option<Index>, is_closing: &AtomicBool) -> Result<()> {

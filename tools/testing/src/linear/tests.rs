@@ -309,3 +309,29 @@ fn long_random_histories_pass_and_fail_once_they_are_spoiled() {
     assert!(spoiled > 30, "{spoiled} of 40 were spoiled");
     println!("40 histories, {spoiled} spoiled, in {:?}", began.elapsed());
 }
+
+/// Forty writes of unknown outcome, of which each may be anywhere: a search through all of them does not end.
+#[test]
+fn what_nobody_saw_is_left_out_first() {
+    let unknown = (100..140).map(|value| Operation::put(0, value).unanswered(0));
+    let mut history: Vec<_> = unknown.collect();
+    for at in 0..40 {
+        let time = 10 * at + 10;
+        history.push(Operation::put(0, at).lasted(time, time + 5));
+        history.push(Operation::swap(0, Some(at), 1000 + at).lasted(time + 6, time + 7));
+        history.push(Operation::read(0, Some(1000 + at)).lasted(time + 8, time + 9));
+    }
+    passes(&history);
+}
+
+/// Nobody saw the value, but without it the condition would have held.
+#[test]
+fn what_nobody_saw_may_have_happened() {
+    let history = [
+        Operation::put(0, 1).lasted(0, 1),
+        Operation::put(0, 2).unanswered(2),
+        Operation::swap(0, Some(1), 3).refused().lasted(4, 5),
+    ];
+    passes(&history);
+    fails(&[history[0].clone(), history[2].clone()]);
+}

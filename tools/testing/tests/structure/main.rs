@@ -37,7 +37,12 @@ const SHIPPED: [&str; 11] = [
     "bowline-cli",
 ];
 /// Beside them: tests and figures.
-const TOOLS: [&str; 3] = ["bowline-testing", "bowline-bench", "bowline-mutants"];
+const TOOLS: [&str; 4] = [
+    "bowline-testing",
+    "bowline-bench",
+    "bowline-mutants",
+    "bowline-simulation",
+];
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 100;

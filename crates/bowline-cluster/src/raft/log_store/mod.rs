@@ -83,6 +83,7 @@ pub use options::LogStoreOptions;
 pub use reader::LogReader;
 pub use replay::Replay;
 
+use crate::blocking;
 use crate::error::LogStoreError;
 use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::member_file::MemberFile;
@@ -154,13 +155,17 @@ impl LogStore {
             flush_times: Histogram::default(),
         });
         let mut writer = Writer::new(shared.clone(), sync, next_index);
-        let thread = std::thread::Builder::new()
-            .name("bowline-raft-log".to_owned())
-            .spawn(move || writer.run())
-            .map_err(|error| LogStoreError::Stopped(error.to_string().into()))?;
+        let thread = if blocking::is_alone() {
+            tokio::spawn(writer.run_as_task());
+            None
+        } else {
+            let named = std::thread::Builder::new().name("bowline-raft-log".to_owned());
+            let spawned = named.spawn(move || writer.run());
+            Some(spawned.map_err(|error| LogStoreError::Stopped(error.to_string().into()))?)
+        };
         let owner = Owner {
             shared: shared.clone(),
-            thread: Mutex::new(Some(thread)),
+            thread: Mutex::new(thread),
         };
         Ok(LogStore {
             owner: Arc::new(owner),

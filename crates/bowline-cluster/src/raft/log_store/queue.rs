@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use bowline_storage::Index;
 use openraft::storage::IOFlushed;
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use crate::error::LogStoreError;
 use crate::types::{Entry, TypeConfig, Vote};
@@ -69,15 +69,30 @@ struct QueueState {
     waits_for_room: bool,
     /// Whether work without room fails instead of waiting.
     fails_without_room: bool,
+    /// Whether a task does the thread's work, which cannot wait for room.
+    is_task: bool,
     /// Whether the thread waits for work without a time limit.
     #[cfg(test)]
     is_at_rest: bool,
+}
+
+impl QueueState {
+    fn try_take(&mut self, works: &mut VecDeque<Work>, needs_more: bool) -> Option<Taken> {
+        if !self.works.is_empty() {
+            works.append(&mut self.works);
+            return Some(Taken::Works);
+        }
+        let is_over = self.is_closed || needs_more && self.fails_without_room;
+        is_over.then_some(Taken::Closed)
+    }
 }
 
 /// The queue.
 pub(super) struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
+    /// The same for a task in place of the thread.
+    changed_for_task: Notify,
     /// Signals that waiting for room has ended.
     hurried: Condvar,
 }
@@ -92,12 +107,19 @@ impl Queue {
                 failure: None,
                 waits_for_room: false,
                 fails_without_room: false,
+                is_task: false,
                 #[cfg(test)]
                 is_at_rest: false,
             }),
             changed: Condvar::new(),
+            changed_for_task: Notify::new(),
             hurried: Condvar::new(),
         }
+    }
+
+    fn notify(&self) {
+        self.changed.notify_one();
+        self.changed_for_task.notify_one();
     }
 
     pub(super) fn push(&self, work: Work) {
@@ -108,7 +130,7 @@ impl Queue {
                 None if state.is_closed => "it is closed".into(),
                 None => {
                     state.works.push_back(work);
-                    self.changed.notify_one();
+                    self.notify();
                     return;
                 }
             }
@@ -132,15 +154,20 @@ impl Queue {
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         (state.is_closed, state.fails_without_room) = (true, true);
-        self.changed.notify_one();
+        self.notify();
         self.hurried.notify_one();
+    }
+
+    /// Says that a task takes the work, not a thread.
+    pub(super) fn serve_task(&self) {
+        self.state.lock().is_task = true;
     }
 
     /// Ends all waiting for room.
     pub(super) fn hurry(&self) {
         self.state.lock().fails_without_room = true;
         self.hurried.notify_one();
-        self.changed.notify_one();
+        self.notify();
     }
 
     pub(super) fn fails_without_room(&self) -> bool {
@@ -169,6 +196,9 @@ impl Queue {
     /// Waits for a moment; `false` if waiting has ended.
     pub(super) fn wait_for_room(&self, error: &LogStoreError) -> bool {
         let mut state = self.state.lock();
+        if state.is_task {
+            return false;
+        }
         if !state.waits_for_room && !state.fails_without_room {
             tracing::error!(%error, "the Raft log waits and tries again");
         }
@@ -191,12 +221,8 @@ impl Queue {
         let mut state = self.state.lock();
         let mut is_idle = false;
         loop {
-            if !state.works.is_empty() {
-                works.append(&mut state.works);
-                return Taken::Works;
-            }
-            if state.is_closed || needs_more && state.fails_without_room {
-                return Taken::Closed;
+            if let Some(taken) = state.try_take(works, needs_more) {
+                return taken;
             }
             if is_idle {
                 return Taken::Idle;
@@ -212,6 +238,33 @@ impl Queue {
                 }
             }
         }
+    }
+
+    /// [`Queue::take`] for a task, which waits for its first work.
+    pub(super) async fn taken(
+        &self,
+        works: &mut VecDeque<Work>,
+        idle_after: Option<Duration>,
+    ) -> Taken {
+        loop {
+            if let Some(taken) = self.try_take(works, false) {
+                return taken;
+            }
+            let changed = self.changed_for_task.notified();
+            match idle_after {
+                None => changed.await,
+                Some(idle_after) => {
+                    if tokio::time::timeout(idle_after, changed).await.is_err() {
+                        return self.try_take(works, false).unwrap_or(Taken::Idle);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves the queued work to `works`, if there is some.
+    pub(super) fn try_take(&self, works: &mut VecDeque<Work>, needs_more: bool) -> Option<Taken> {
+        self.state.lock().try_take(works, needs_more)
     }
 
     /// Refuses all further work; returns the queued work.

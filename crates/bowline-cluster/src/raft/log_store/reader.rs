@@ -65,8 +65,7 @@ impl LogReader {
             }
             let shared = self.shared.clone();
             // The disk may be slow, and the runtime has other tasks.
-            let read =
-                tokio::task::spawn_blocking(move || shared.read_disk(first, cached_from, amount));
+            let read = crate::blocking::spawn(move || shared.read_disk(first, cached_from, amount));
             let read = match read.await {
                 Ok(read) => read,
                 Err(error) => return Err(LogStoreError::Stopped(error.to_string().into())),

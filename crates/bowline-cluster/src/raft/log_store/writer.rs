@@ -1,4 +1,4 @@
-//! The thread that writes the log.
+//! The thread that writes the log (in a simulation a task, [`Writer::run_as_task`]).
 //!
 //! It takes everything queued at once. Entries are staged into one group; at the end of the round, or before
 //! work that must be durable after them (a vote, a restart), the group is written and flushed once, and its
@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bowline_storage::Index;
 use bowline_storage::log::{Log, LogSync};
@@ -44,6 +44,8 @@ pub(super) struct Writer {
     staged: Option<(u64, u64)>,
     /// Whether something was written that no later frame vouches for.
     is_unvouched: bool,
+    /// Whether it runs as a task, which must not block.
+    is_task: bool,
     record: Vec<u8>,
 }
 
@@ -57,30 +59,61 @@ impl Writer {
             callbacks: Vec::new(),
             staged: None,
             is_unvouched: false,
+            is_task: false,
             record: Vec::new(),
         }
     }
 
+    /// The thread.
     pub(super) fn run(&mut self) {
         let mut stop = Stop(self);
         let Stop(writer) = &mut stop;
         let shared = writer.shared.clone();
         loop {
-            let vouch_after = shared.options.vouch_after;
-            let idle_after = writer.is_unvouched.then_some(vouch_after);
-            let result = match shared.queue.take(&mut writer.works, false, idle_after) {
-                Taken::Works => writer.round(),
-                Taken::Idle => writer.vouch(),
-                Taken::Closed => return,
-            };
-            if let Err(error) = result {
-                let reason = describe(&error);
-                tracing::error!(%reason, "the Raft log takes no more writes");
-                writer.fail(&reason.into());
+            let idle_after = writer.idle_after();
+            let taken = shared.queue.take(&mut writer.works, false, idle_after);
+            if !writer.turn(taken) {
                 return;
             }
-            shared.note_space();
         }
+    }
+
+    /// The same as a task, in a simulation. It never blocks: an append that waits for a restart is tried again when
+    /// there is more work, and a full disk fails what needs room.
+    pub(super) async fn run_as_task(mut self) {
+        self.is_task = true;
+        let mut stop = Stop(&mut self);
+        let Stop(writer) = &mut stop;
+        let shared = writer.shared.clone();
+        shared.queue.serve_task();
+        loop {
+            let idle_after = writer.idle_after();
+            let taken = shared.queue.taken(&mut writer.works, idle_after).await;
+            if !writer.turn(taken) {
+                return;
+            }
+        }
+    }
+
+    fn idle_after(&self) -> Option<Duration> {
+        self.is_unvouched.then_some(self.shared.options.vouch_after)
+    }
+
+    /// Returns whether there may be more to do.
+    fn turn(&mut self, taken: Taken) -> bool {
+        let result = match taken {
+            Taken::Works => self.round(),
+            Taken::Idle => self.vouch(),
+            Taken::Closed => return false,
+        };
+        if let Err(error) = result {
+            let reason = describe(&error);
+            tracing::error!(%reason, "the Raft log takes no more writes");
+            self.fail(&reason.into());
+            return false;
+        }
+        self.shared.note_space();
+        true
     }
 
     /// Processes all work taken from the queue.
@@ -91,7 +124,9 @@ impl Writer {
                 Some(waiting) => {
                     self.flush()?;
                     self.works.push_front(waiting);
-                    self.bring_restart_forward()?;
+                    if !self.bring_restart_forward()? {
+                        return Ok(());
+                    }
                 }
             }
         }
@@ -155,8 +190,9 @@ impl Writer {
         Ok(None)
     }
 
-    /// The append at the front needs a restart: waits for one, and moves it before the append.
-    fn bring_restart_forward(&mut self) -> Result<(), LogStoreError> {
+    /// The append at the front needs a restart: waits for one, and moves it before the append. A task does not wait:
+    /// it returns whether there is one.
+    fn bring_restart_forward(&mut self) -> Result<bool, LogStoreError> {
         loop {
             let found = self
                 .works
@@ -164,9 +200,15 @@ impl Writer {
                 .position(|work| matches!(work, Work::Restart { .. }));
             if let Some(restart) = found.and_then(|position| self.works.remove(position)) {
                 self.works.push_front(restart);
-                return Ok(());
+                return Ok(true);
             }
             let shared = self.shared.clone();
+            if self.is_task {
+                match shared.queue.try_take(&mut self.works, false) {
+                    Some(Taken::Works) => continue,
+                    _ => return Ok(false),
+                }
+            }
             if shared.queue.take(&mut self.works, true, None) != Taken::Works {
                 return Err(shared.stopped());
             }

@@ -376,6 +376,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let from = self.peers.sender(&self.link);
         let sending = sender::send(client, from, &vote, snapshot, &self.link, limit);
         let result = tokio::select! {
+            biased;
             result = sending => result,
             closed = cancel => return Err(StreamingError::Closed(closed)),
         };

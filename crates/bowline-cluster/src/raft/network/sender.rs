@@ -50,7 +50,7 @@ pub(super) async fn send(
         }
     };
     // Not earlier, since most snapshots are never sent.
-    let described = tokio::task::spawn_blocking(move || describe(files));
+    let described = crate::blocking::spawn(move || describe(files));
     let files = described
         .await
         .map_err(|error| Status::internal(error.to_string()))?;
@@ -64,12 +64,12 @@ pub(super) async fn send(
     let (chunks, receiver) = mpsc::channel(CHUNKS_AHEAD);
     let progress = Arc::new(AtomicU64::new(0));
     let counter = progress.clone();
-    let reading = tokio::task::spawn_blocking(move || {
+    let reading = crate::blocking::spawn_waiting(async move {
         let head = SnapshotChunk {
             part: Some(Part::Head(head)),
         };
-        match chunks.blocking_send(head) {
-            Ok(()) => read_files(&files, &chunks, &counter),
+        match chunks.send(head).await {
+            Ok(()) => read_files(&files, &chunks, &counter).await,
             // The call has ended, and its result has the reason.
             Err(_) => Ok(()),
         }
@@ -137,7 +137,7 @@ fn describe(mut files: Files) -> Result<Files, String> {
     Ok(files)
 }
 
-fn read_files(
+async fn read_files(
     files: &Files,
     chunks: &mpsc::Sender<SnapshotChunk>,
     progress: &AtomicU64,
@@ -166,7 +166,7 @@ fn read_files(
             };
             offset += len as u64;
             let part = Some(Part::Chunk(chunk));
-            if chunks.blocking_send(SnapshotChunk { part }).is_err() {
+            if chunks.send(SnapshotChunk { part }).await.is_err() {
                 return Ok(());
             }
             progress.fetch_add(1, Ordering::Relaxed);

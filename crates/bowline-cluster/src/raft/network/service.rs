@@ -273,7 +273,7 @@ where
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, Status> + Send + 'static,
 ) -> Result<T, Status> {
-    let result = tokio::task::spawn_blocking(run).await;
+    let result = crate::blocking::spawn(run).await;
     result.unwrap_or_else(|error| Err(Status::internal(error.to_string())))
 }
 

@@ -242,7 +242,7 @@ impl StateMachine {
             let replica = self.replica.clone();
             let (state, directory) = (state.clone(), directory.clone());
             let installing =
-                tokio::task::spawn_blocking(move || replica.install(&state, &directory, keeps_log));
+                crate::blocking::spawn(move || replica.install(&state, &directory, keeps_log));
             let installed = installing.await.map_err(Error::stopped)?;
             match installed.map_err(Error::from) {
                 Err(short) if is_shortage(&short) => self.wait_for_room(&short).await?,
@@ -278,7 +278,7 @@ impl StateMachine {
     async fn freeze(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, io::Error> {
         loop {
             let machine = self.clone();
-            let freezing = tokio::task::spawn_blocking(move || machine.snapshot());
+            let freezing = crate::blocking::spawn(move || machine.snapshot());
             match freezing.await.map_err(io::Error::other)? {
                 Err(short) if is_shortage(&short) => {
                     self.wait_for_room(&short).await.map_err(failed)?;

@@ -61,6 +61,9 @@ impl Flusher {
             let Some(oldest) = oldest else {
                 return Ok(());
             };
+            if core.log.owner_is_behind(oldest.max_index())? {
+                return Ok(());
+            }
             match self.flush(&[oldest], false) {
                 Err(Error::NoSpace { .. }) => {
                     let all = core.view.load().sealed.clone();

@@ -1,0 +1,72 @@
+//! What carries the bytes between members: [`Tcp`], or a network in memory whose delays and failures a simulation
+//! decides. It is for connections what `Vfs` is for files.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tonic::transport::{Channel, Endpoint};
+
+/// Makes and takes connections.
+pub trait Network: fmt::Debug + Send + Sync {
+    /// Listens at `address`, a `host:port`.
+    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Listener>>>;
+
+    /// A channel to a peer. The first request connects it.
+    fn channel(&self, endpoint: Endpoint) -> Channel;
+}
+
+/// Takes connections at an address.
+pub trait Listener: Send + Sync {
+    /// The address; its port is the system's choice if that asked for was 0.
+    ///
+    /// # Errors
+    /// Of the operating system.
+    fn address(&self) -> io::Result<SocketAddr>;
+
+    /// The next connection, and the address of the peer. No connection is lost when the future is dropped.
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn Connection>, SocketAddr)>>;
+}
+
+/// Both directions of a connection.
+pub trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// TCP.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tcp;
+
+impl Network for Tcp {
+    fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {
+        async move { Ok(Box::new(TcpListener::bind(address).await?) as Box<dyn Listener>) }.boxed()
+    }
+
+    fn channel(&self, endpoint: Endpoint) -> Channel {
+        endpoint.tcp_nodelay(true).connect_lazy()
+    }
+}
+
+impl Listener for TcpListener {
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.local_addr()
+    }
+
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn Connection>, SocketAddr)>> {
+        async move {
+            loop {
+                let (stream, address) = TcpListener::accept(self).await?;
+                if let Err(error) = stream.set_nodelay(true) {
+                    tracing::debug!(%error, "a connection of a peer ended before it began");
+                    continue;
+                }
+                return Ok((Box::new(stream) as Box<dyn Connection>, address));
+            }
+        }
+        .boxed()
+    }
+}

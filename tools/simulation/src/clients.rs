@@ -1,0 +1,293 @@
+//! What users do: they write and read a few keys through their member, and write down what they saw.
+//!
+//! A client's time is the order of all calls and answers in this thread, so that two operations overlap in the
+//! history only if they did.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline::Value;
+use bowline_cluster::{Error, LocalClient, ReadLevel};
+use bowline_replica::{
+    Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply, Relation,
+    Target, Txn,
+};
+use bowline_testing::linear::{Held, Operation};
+use parking_lot::Mutex;
+
+pub(crate) const KEYS: usize = 4;
+
+#[derive(Default)]
+struct State {
+    /// The next moment, and the next value.
+    next: u64,
+    operations: Vec<Option<Operation>>,
+    /// The keys and values of eventual reads.
+    eventual: BTreeSet<(usize, u64)>,
+    failures: Vec<String>,
+    counts: Counts,
+    is_over: bool,
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// Operations with an answer.
+    pub answered: u64,
+    /// Operations of unknown outcome.
+    pub unknown: u64,
+    /// Operations that were not executed.
+    pub refused: u64,
+    /// Eventual reads.
+    pub eventual: u64,
+}
+
+/// The history of a run. Clones are the same one.
+#[derive(Clone, Default)]
+pub(crate) struct History(Arc<Mutex<State>>);
+
+impl History {
+    fn moment(&self) -> u64 {
+        let mut state = self.0.lock();
+        state.next += 1;
+        state.next
+    }
+
+    /// Notes a call, which may have the effects of `operation`.
+    fn call(&self, operation: &Operation) -> (usize, u64) {
+        let start = self.moment();
+        let mut state = self.0.lock();
+        let is_read = operation.writes.is_empty();
+        let unknown = operation.clone().unanswered(start);
+        state.operations.push((!is_read).then_some(unknown));
+        state.counts.unknown += 1;
+        (state.operations.len() - 1, start)
+    }
+
+    /// Notes the answer to a call; `None` if it certainly was not executed.
+    fn answer(&self, (number, start): (usize, u64), answer: Option<Operation>) {
+        let end = self.moment();
+        let mut state = self.0.lock();
+        state.counts.unknown -= 1;
+        match answer.is_some() {
+            true => state.counts.answered += 1,
+            false => state.counts.refused += 1,
+        }
+        state.operations[number] = answer.map(|operation| operation.lasted(start, end));
+    }
+
+    /// No client begins anything more.
+    pub(crate) fn stop(&self) {
+        self.0.lock().is_over = true;
+    }
+
+    fn fail(&self, reason: String) {
+        self.0.lock().failures.push(reason);
+    }
+
+    /// The operations, and what is wrong without them.
+    pub(crate) fn finish(&self) -> (Vec<Operation>, Counts, Vec<String>) {
+        let state = self.0.lock();
+        let operations: Vec<_> = state.operations.iter().flatten().cloned().collect();
+        let mut failures = state.failures.clone();
+        let written: BTreeSet<_> = { operations.iter() }
+            .flat_map(|operation| operation.writes.iter())
+            .filter_map(|&(key, value)| Some((key, value?)))
+            .collect();
+        let invented = state.eventual.difference(&written).next();
+        failures.extend(invented.map(|(key, value)| {
+            format!("an eventual read of r{key} gave {value}, which nobody has written there")
+        }));
+        (operations, state.counts, failures)
+    }
+}
+
+/// A user of one member, for as long as its process lives.
+pub(crate) struct Client {
+    pub(crate) name: String,
+    pub(crate) client: LocalClient,
+    pub(crate) history: History,
+    pub(crate) random: fastrand::Rng,
+    /// The longest pause between two operations.
+    pub(crate) pause_max: Duration,
+}
+
+fn key(number: usize) -> Vec<u8> {
+    format!("r{number}").into_bytes()
+}
+
+fn put(number: usize, value: u64) -> Op {
+    Op::Put(PutOp {
+        key: key(number),
+        value: Value::from(value.to_string().as_str()),
+        ..PutOp::default()
+    })
+}
+
+fn range(number: usize) -> RangeOp {
+    RangeOp {
+        key: key(number),
+        ..RangeOp::default()
+    }
+}
+
+fn held(reply: &RangeReply) -> Held {
+    let entry = reply.entries.first()?;
+    let text = std::str::from_utf8(&entry.value).ok()?;
+    text.parse().ok()
+}
+
+/// Whether the command certainly was not executed.
+fn is_nothing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoLeader | Error::NotLeader | Error::TooManyRequests
+    )
+}
+
+impl Client {
+    /// Does one thing after the other.
+    pub(crate) async fn run(mut self) {
+        let mut known: [Held; KEYS] = [None; KEYS];
+        let mut newest = 0;
+        loop {
+            let pause = self.random.u64(1..=self.pause_max.as_millis() as u64);
+            tokio::time::sleep(Duration::from_millis(pause)).await;
+            if self.history.0.lock().is_over {
+                return;
+            }
+            let at = self.random.usize(0..KEYS);
+            let seen = match self.random.u8(0..12) {
+                0..=2 => self.put(at).await,
+                3 => self.delete(at).await,
+                4..=5 => self.swap(at, known[at]).await,
+                6 => self.exchange(at).await,
+                7..=8 => self.read(at, ReadLevel::Linearizable).await,
+                9..=10 => self.read(at, ReadLevel::Lease).await,
+                _ => {
+                    self.look(at, &mut newest).await;
+                    None
+                }
+            };
+            if let Some((at, held)) = seen {
+                known[at] = held;
+            }
+        }
+    }
+
+    /// The next value: no other is equal.
+    fn value(&self) -> u64 {
+        self.history.moment()
+    }
+
+    /// Executes a transaction that has the effects of `operation`. Where its first operation is a read, that is of
+    /// the key `reads`. Gives whether its conditions held, and what it read.
+    async fn execute(&self, txn: Txn, operation: Operation, reads: usize) -> Option<(bool, Held)> {
+        let call = self.history.call(&operation);
+        let applied = match self.client.execute(Command::Txn(txn)).await {
+            Ok(applied) => applied,
+            Err(error) => {
+                if is_nothing(&error) {
+                    self.history.answer(call, None);
+                }
+                return None;
+            }
+        };
+        let Ok(Outcome::Txn(reply)) = &applied.reply.result else {
+            let reason = format!("{}: an unexpected reply: {:?}", self.name, applied.reply);
+            self.history.fail(reason);
+            return None;
+        };
+        let operation = match reply.succeeded {
+            true => operation.noted(&self.name),
+            false => operation.noted(&self.name).refused(),
+        };
+        let (operation, read) = match reply.replies.first() {
+            Some(OpReply::Range(read)) => (operation.saw(reads, held(read)), held(read)),
+            _ => (operation, None),
+        };
+        self.history.answer(call, Some(operation));
+        Some((reply.succeeded, read))
+    }
+
+    async fn put(&self, at: usize) -> Option<(usize, Held)> {
+        let value = self.value();
+        let txn = Txn::of(put(at, value));
+        self.execute(txn, Operation::put(at, value), at).await?;
+        Some((at, Some(value)))
+    }
+
+    async fn delete(&self, at: usize) -> Option<(usize, Held)> {
+        let txn = Txn::of(Op::DeleteRange(DeleteRangeOp {
+            key: key(at),
+            ..DeleteRangeOp::default()
+        }));
+        self.execute(txn, Operation::delete(at), at).await?;
+        Some((at, None))
+    }
+
+    async fn swap(&self, at: usize, expected: Held) -> Option<(usize, Held)> {
+        let value = self.value();
+        let target = match expected {
+            Some(expected) => Target::Value(expected.to_string().into_bytes()),
+            None => Target::Version(0),
+        };
+        let txn = Txn {
+            compares: vec![Compare {
+                key: key(at),
+                range_end: Vec::new(),
+                relation: Relation::Equal,
+                target,
+            }],
+            success: vec![put(at, value)],
+            // What a refusal saw tells the checker which write of unknown outcome has happened.
+            failure: vec![Op::Range(range(at))],
+        };
+        let operation = Operation::swap(at, expected, value);
+        let (succeeded, seen) = self.execute(txn, operation, at).await?;
+        Some((at, if succeeded { Some(value) } else { seen }))
+    }
+
+    /// Reads one key and writes another, at once.
+    async fn exchange(&self, at: usize) -> Option<(usize, Held)> {
+        let (other, value) = ((at + 1) % KEYS, self.value());
+        let txn = Txn {
+            compares: Vec::new(),
+            success: vec![Op::Range(range(at)), put(other, value)],
+            failure: Vec::new(),
+        };
+        let (_, seen) = self.execute(txn, Operation::put(other, value), at).await?;
+        Some((at, seen))
+    }
+
+    async fn read(&self, at: usize, level: ReadLevel) -> Option<(usize, Held)> {
+        let call = self.history.call(&Operation::read(at, None));
+        let answer = self.client.range(&range(at), level).await.ok();
+        let seen = answer.map(|read| held(&read.value));
+        let note = format!("{} {level:?}", self.name);
+        let answer = seen.map(|seen| Operation::read(at, seen).noted(note));
+        self.history.answer(call, answer);
+        Some((at, seen?))
+    }
+
+    /// An eventual read: what it gives was written once, and no older state than before comes back.
+    async fn look(&self, at: usize, newest: &mut u64) {
+        let Ok(read) = self.client.range(&range(at), ReadLevel::Eventual).await else {
+            return;
+        };
+        let revision = read.point.revision.get();
+        if revision < *newest {
+            let name = &self.name;
+            let reason =
+                format!("{name}: an eventual read at revision {revision} after one at {newest}");
+            self.history.fail(reason);
+        }
+        *newest = revision.max(*newest);
+        let mut state = self.history.0.lock();
+        state.counts.eventual += 1;
+        if let Some(value) = held(&read.value) {
+            state.eventual.insert((at, value));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The machines: all members, moved together in steps of a millisecond.
+//!
+//! In each step what is due arrives, and then every member runs for the time of the step, in an order that is drawn
+//! anew. What judges can see between two steps they look at here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bowline_cluster::{Leadership, LocalClient};
+use tokio::sync::watch;
+
+use crate::clients::{Client, History};
+use crate::member::{End, Member, name};
+use crate::trace::Trace;
+use crate::wire::Wire;
+
+/// The time of a step.
+pub(crate) const STEP: Duration = Duration::from_millis(1);
+/// Two on each member.
+const CLIENTS: usize = 2;
+
+/// The cluster.
+pub(crate) struct Cluster {
+    pub(crate) now: Duration,
+    pub(crate) members: Vec<Member>,
+    pub(crate) wire: Wire,
+    pub(crate) trace: Trace,
+    pub(crate) history: History,
+    random: fastrand::Rng,
+    /// What each member has last said of the leader.
+    leadership: Vec<Option<(watch::Receiver<Leadership>, Leadership)>>,
+    /// The leader of each term.
+    leaders: BTreeMap<u64, u64>,
+    /// The first hash of the trees at an index, and whose it is.
+    hashes: BTreeMap<u64, (usize, bowline::TreeHashes)>,
+    lives: u64,
+    clients_pause_max: Duration,
+    pub(crate) failure: Option<String>,
+}
+
+impl Cluster {
+    pub(crate) fn new(members: usize, seed: u64, traces_wire: bool) -> Cluster {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let trace = Trace::default();
+        let wire_trace = traces_wire.then(|| trace.clone());
+        let wire = Wire::new(members, random.u64(..), wire_trace);
+        let new = |number| Member::new(number, members, &wire, trace.clone());
+        Cluster {
+            now: Duration::ZERO,
+            members: (0..members).map(new).collect(),
+            wire: wire.clone(),
+            trace: trace.clone(),
+            history: History::default(),
+            leadership: vec![None; members],
+            leaders: BTreeMap::new(),
+            hashes: BTreeMap::new(),
+            lives: 0,
+            clients_pause_max: Duration::from_millis([100, 300, 1000][random.usize(0..3)]),
+            failure: None,
+            random,
+        }
+    }
+
+    pub(crate) fn start(&mut self, member: usize) {
+        self.members[member].start();
+        self.wire.start(member);
+    }
+
+    pub(crate) fn end(&mut self, member: usize, end: End) {
+        if self.members[member].is_up() {
+            self.leadership[member] = None;
+            self.wire.stop(member, end != End::Killed);
+            self.members[member].end(end);
+        }
+    }
+
+    /// Moves everything by one step.
+    pub(crate) fn step(&mut self) {
+        self.now += STEP;
+        self.trace.set_now(self.now);
+        self.wire.advance(self.now);
+        let mut order: Vec<_> = (0..self.members.len()).collect();
+        self.random.shuffle(&mut order);
+        for member in order {
+            if let Some(client) = self.members[member].drive(STEP) {
+                self.has_started(member, &client);
+            }
+            self.judge(member);
+        }
+    }
+
+    fn has_started(&mut self, member: usize, client: &LocalClient) {
+        self.lives += 1;
+        self.leadership[member] = Some((client.leadership(), Leadership::default()));
+        for at in 0..CLIENTS {
+            let user = Client {
+                name: format!("{}/{}.{at}", name(member), self.lives),
+                client: client.clone(),
+                history: self.history.clone(),
+                random: fastrand::Rng::with_seed(self.random.u64(..)),
+                pause_max: self.clients_pause_max,
+            };
+            self.members[member].spawn(user.run());
+        }
+    }
+
+    /// Looks at a member: a term has one leader, and no member stops by itself.
+    fn judge(&mut self, member: usize) {
+        if self.members[member].has_failed() {
+            self.fail(format!("{} did not start", name(member)));
+        }
+        let Some((known, last)) = &mut self.leadership[member] else {
+            return;
+        };
+        let now = *known.borrow();
+        if now == *last {
+            return;
+        }
+        *last = now;
+        let Leadership { leader, term } = now;
+        self.trace.note(
+            name(member),
+            match leader {
+                Some(leader) => format!("knows {leader:016x} as the leader in term {term}"),
+                None => format!("knows no leader in term {term}"),
+            },
+        );
+        if let Some(leader) = leader
+            && *self.leaders.entry(term).or_insert(leader) != leader
+        {
+            self.fail(format!("term {term} has two leaders"));
+        }
+        let failure = self.members[member]
+            .client()
+            .and_then(|client| client.status().failure);
+        if let Some(failure) = failure {
+            self.fail(format!("{} has stopped: {failure}", name(member)));
+        }
+    }
+
+    /// Compares the contents of members that have applied the same entries. Gives whether all of them are equal.
+    pub(crate) fn compare(&mut self) -> bool {
+        let mut indices = Vec::new();
+        for member in 0..self.members.len() {
+            let Some(client) = self.members[member].client() else {
+                continue;
+            };
+            let hashed = self.members[member].within(|| client.tree_hashes());
+            let (index, hashes) = match hashed {
+                Ok(hashed) => hashed,
+                Err(error) => {
+                    self.fail(format!("{} cannot be read: {error}", name(member)));
+                    return false;
+                }
+            };
+            indices.push(index);
+            self.trace.note(
+                name(member),
+                format_args!("has applied {index}: {hashes:?}"),
+            );
+            match self.hashes.get(&index) {
+                Some((other, found)) if *found != hashes => {
+                    let (a, b) = (name(*other), name(member));
+                    self.fail(format!("{a} and {b} have applied {index}, and differ"));
+                    return false;
+                }
+                Some(_) => {}
+                None => {
+                    self.hashes.insert(index, (member, hashes));
+                }
+            }
+        }
+        indices.len() == self.members.len() && indices.windows(2).all(|two| two[0] == two[1])
+    }
+
+    /// Asks a member to hand over the lead, if it has it.
+    pub(crate) fn move_lead(&self, member: usize, target: &str) {
+        let Some(client) = self.members[member].client() else {
+            return;
+        };
+        let members = client.members();
+        let Some(target) = members.iter().find(|known| known.name == target) else {
+            return;
+        };
+        let (id, trace) = (target.id, self.trace.clone());
+        self.members[member].spawn(async move {
+            let moved = client.move_leader(id).await;
+            let moved = moved.map_err(|error| error.to_string());
+            trace.note(
+                name(member),
+                format_args!("the lead was to move to {id:016x}: {moved:?}"),
+            );
+        });
+    }
+
+    pub(crate) fn fail(&mut self, reason: String) {
+        self.trace.note("", format_args!("FAILED: {reason}"));
+        self.failure.get_or_insert(reason);
+    }
+}

@@ -1,0 +1,187 @@
+//! What happens to the members, drawn from a seed.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::member::{End, name};
+
+/// What is wrong for a while.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// The process is down.
+    Down(usize, End),
+    /// Every machine loses its power; each comes back when this ends.
+    AllDown { seed: u64 },
+    /// The process is stopped and continued.
+    Paused(usize),
+    /// Nothing comes from the first to the second.
+    Deaf(usize, usize),
+    /// Nothing comes to or from a member.
+    Isolated(usize),
+    /// What comes to and from a member takes so many milliseconds.
+    Slow(usize, u64),
+    /// The connections between two members are reset.
+    Reset(usize, usize),
+    /// The clock of a member runs at another speed.
+    Drift(usize, i64),
+    /// A member is asked to hand the lead to another.
+    MoveLead(usize, usize),
+}
+
+/// A fault with its times.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fault {
+    kind: Kind,
+    from: Duration,
+    to: Duration,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to) = (self.from.as_millis(), self.to.as_millis());
+        write!(f, "{from} to {to} ms: {:?}", self.kind)
+    }
+}
+
+/// The faults of a run that lasts `span`. The last third of it has none that begins.
+pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut faults = Vec::new();
+    // Some runs are rough, others give the members time.
+    let pause_max = [400, 1500, 4000][random.usize(0..3)];
+    let mut from = Duration::from_millis(random.u64(0..2500));
+    while from < span * 2 / 3 {
+        let member = random.usize(0..members);
+        let other = (member + random.usize(1..members)) % members;
+        let seed = random.u64(..);
+        let kind = match random.u8(0..16) {
+            0..=1 => Kind::Down(member, End::Killed),
+            2..=3 => Kind::Down(member, End::PowerLoss { seed }),
+            4 => Kind::AllDown { seed },
+            5..=7 => Kind::Paused(member),
+            8..=9 => Kind::Deaf(member, other),
+            10 => Kind::Isolated(member),
+            11 => Kind::Slow(member, random.u64(5..200)),
+            12 => Kind::Reset(member, other),
+            13 => Kind::Drift(member, random.i64(-50_000..50_000)),
+            _ => Kind::MoveLead(member, other),
+        };
+        let longest = [50, 600, 3000, 9000][random.usize(0..4)];
+        let to = from + Duration::from_millis(random.u64(1..longest));
+        faults.push(Fault { kind, from, to });
+        from += Duration::from_millis(random.u64(1..pause_max));
+    }
+    faults
+}
+
+/// The faults of a run, while it runs.
+pub(crate) struct Injector {
+    waiting: Vec<Fault>,
+    active: Vec<Fault>,
+}
+
+impl Injector {
+    pub(crate) fn new(mut faults: Vec<Fault>) -> Injector {
+        // The next one last.
+        faults.sort_by_key(|fault| std::cmp::Reverse(fault.from));
+        Injector {
+            waiting: faults,
+            active: Vec::new(),
+        }
+    }
+
+    /// Begins and ends what is due.
+    pub(crate) fn step(&mut self, cluster: &mut Cluster) {
+        let now = cluster.now;
+        let mut has_changed = false;
+        while self.waiting.last().is_some_and(|fault| fault.from <= now) {
+            let fault = self.waiting.pop().expect("it was just seen");
+            cluster
+                .trace
+                .note("", format_args!("fault: {:?}", fault.kind));
+            begin(&fault.kind, cluster);
+            self.active.push(fault);
+            has_changed = true;
+        }
+        let ended = self.active.iter().filter(|fault| fault.to <= now);
+        for fault in ended {
+            cluster
+                .trace
+                .note("", format_args!("ends: {:?}", fault.kind));
+            has_changed = true;
+        }
+        self.active.retain(|fault| fault.to > now);
+        if has_changed {
+            self.apply(cluster);
+        }
+    }
+
+    /// Ends everything.
+    pub(crate) fn finish(&mut self, cluster: &mut Cluster) {
+        self.waiting.clear();
+        self.active.clear();
+        self.apply(cluster);
+    }
+
+    /// Makes the cluster as the active faults want it.
+    fn apply(&self, cluster: &mut Cluster) {
+        let count = cluster.members.len();
+        cluster.wire.mend();
+        let (mut down, mut paused) = (vec![false; count], vec![false; count]);
+        let mut drift = vec![0; count];
+        for fault in &self.active {
+            match fault.kind {
+                Kind::Down(member, _) => down[member] = true,
+                Kind::AllDown { .. } => down.fill(true),
+                Kind::Paused(member) => paused[member] = true,
+                Kind::Deaf(from, to) => cluster.wire.set_path(from, to, |path| path.is_cut = true),
+                Kind::Isolated(member) => {
+                    for other in (0..count).filter(|&other| other != member) {
+                        cluster
+                            .wire
+                            .set_path(member, other, |path| path.is_cut = true);
+                        cluster
+                            .wire
+                            .set_path(other, member, |path| path.is_cut = true);
+                    }
+                }
+                Kind::Slow(member, millis) => {
+                    let delay = Duration::from_millis(millis);
+                    for other in (0..count).filter(|&other| other != member) {
+                        for (from, to) in [(member, other), (other, member)] {
+                            cluster
+                                .wire
+                                .set_path(from, to, |path| path.delay = (delay / 2, delay));
+                        }
+                    }
+                }
+                Kind::Drift(member, ppm) => drift[member] = ppm,
+                Kind::Reset(..) | Kind::MoveLead(..) => {}
+            }
+        }
+        for member in 0..count {
+            if !down[member] && !cluster.members[member].is_up() {
+                cluster.start(member);
+            }
+            let known = &mut cluster.members[member];
+            known.is_paused = paused[member] && known.is_up();
+            known.drift_ppm = drift[member];
+        }
+    }
+}
+
+fn begin(kind: &Kind, cluster: &mut Cluster) {
+    match *kind {
+        Kind::Down(member, end) => cluster.end(member, end),
+        Kind::AllDown { seed } => {
+            for (member, seed) in (0..cluster.members.len()).zip(seed..) {
+                cluster.end(member, End::PowerLoss { seed });
+            }
+        }
+        Kind::Reset(member, other) => cluster.wire.reset([member, other]),
+        Kind::MoveLead(member, other) => cluster.move_lead(member, &name(other)),
+        Kind::Paused(_) | Kind::Deaf(..) | Kind::Isolated(_) | Kind::Slow(..) | Kind::Drift(..) => {
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! A whole cluster in one thread and in virtual time, under faults, from one seed.
+//!
+//! The members are the shipped code: [`bowline_cluster::Node`], with openraft, gRPC and HTTP/2 below it and the
+//! storage engine beside it. What they take from the system is simulated:
+//!
+//! | module | what it is instead of |
+//! |---|---|
+//! | `wire` | the network: segments with delays, cut and slow paths, resets |
+//! | `member` | the process: a runtime of one thread whose time the simulation moves; the disk; the clock |
+//! | `cluster` | the machines: all members, moved in steps of a millisecond |
+//! | `faults` | what happens to them, drawn from the seed |
+//! | `clients` | users: they write and read, and write down what they saw |
+//! | `run` | one seed from beginning to end, with its judges |
+//! | `trace` | what happened, as text and as a hash |
+//!
+//! A seed decides everything: delays, faults, what clients do, and the randomness of the members
+//! (`fastrand`, seeded for the thread). Two runs of a seed have the same trace.
+//!
+//! # Example
+//! ```
+//! use bowline_simulation::{Options, run};
+//!
+//! let outcome = run(7, &Options { virtual_seconds: 2, ..Options::default() });
+//! assert!(outcome.failure.is_none(), "{outcome}");
+//! ```
+
+#![recursion_limit = "256"]
+
+mod clients;
+mod cluster;
+mod faults;
+mod member;
+mod run;
+mod trace;
+mod wire;
+
+pub use run::{Options, Outcome, run};

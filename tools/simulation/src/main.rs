@@ -1,0 +1,215 @@
+//! Simulates a cluster, seed after seed.
+//!
+//! `simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N]`
+//!
+//! Each seed runs twice, each time in a process of its own, and both runs must be the same: in one process the
+//! second run would find counters of the first. A seed that fails is shrunk: faults are left out one by one for
+//! as long as it fails. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
+//! each connection.
+
+mod entropy;
+
+use std::collections::BTreeSet;
+use std::process::{Command, ExitCode, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bowline_simulation::{Options, run};
+
+/// The command line.
+struct Arguments {
+    seeds: u64,
+    first: Option<u64>,
+    jobs: u64,
+    is_one: bool,
+    options: Options,
+}
+
+fn main() -> ExitCode {
+    let arguments = arguments();
+    match arguments.is_one {
+        true => one(&arguments),
+        false => many(&arguments),
+    }
+}
+
+fn arguments() -> Arguments {
+    let mut parsed = Arguments {
+        seeds: 1,
+        first: None,
+        jobs: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
+        is_one: false,
+        options: Options::default(),
+    };
+    // `--seed 7` and `--seed=7` are the same.
+    let mut arguments = std::env::args().skip(1).flat_map(|argument| {
+        let parts = argument.splitn(2, '=').map(ToOwned::to_owned);
+        parts.collect::<Vec<_>>()
+    });
+    while let Some(argument) = arguments.next() {
+        let mut value = || {
+            let value = arguments.next();
+            value.unwrap_or_else(|| usage(&format!("{argument} needs a value")))
+        };
+        let options = &mut parsed.options;
+        match argument.as_str() {
+            "--seed" => parsed.first = Some(number(&value())),
+            "--members" => options.members = number(&value()) as usize,
+            "--seconds" => options.virtual_seconds = number(&value()),
+            "--without" => {
+                let value = value();
+                let faults = value.split(',').filter(|fault| !fault.is_empty());
+                options.without = faults.map(|fault| number(fault) as usize).collect();
+            }
+            "--jobs" => parsed.jobs = number(&value()),
+            "--one" => parsed.is_one = true,
+            "--wire" => options.traces_wire = true,
+            count => parsed.seeds = number(count),
+        }
+    }
+    if !(1..=9).contains(&parsed.options.members) {
+        usage("there are one to nine members");
+    }
+    if parsed.jobs == 0 || parsed.seeds == 0 {
+        usage("there is at least one job, and one seed");
+    }
+    parsed
+}
+
+fn usage(reason: &str) -> ! {
+    eprintln!("{reason}");
+    eprintln!(
+        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--one] [--wire]"
+    );
+    std::process::exit(2)
+}
+
+fn number(text: &str) -> u64 {
+    text.parse()
+        .unwrap_or_else(|_| usage(&format!("{text:?} is not a number")))
+}
+
+/// One seed in this process.
+fn one(arguments: &Arguments) -> ExitCode {
+    let Some(seed) = arguments.first else {
+        usage("--one needs --seed");
+    };
+    entropy::seed(seed);
+    let outcome = run(seed, &arguments.options);
+    print!("{}", outcome.trace);
+    println!("{outcome}");
+    ExitCode::from(u8::from(outcome.failure.is_some()))
+}
+
+/// Many seeds, each twice.
+fn many(arguments: &Arguments) -> ExitCode {
+    let first = arguments.first.unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |now| now.as_micros() as u64)
+    });
+    let began = Instant::now();
+    let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let printing = Mutex::new(());
+    std::thread::scope(|scope| {
+        for _ in 0..arguments.jobs {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= arguments.seeds {
+                        return;
+                    }
+                    let (report, is_right) = check(first.wrapping_add(at), &arguments.options);
+                    let _printing = printing.lock();
+                    println!("{report}");
+                    if !is_right {
+                        failed.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let failed = failed.into_inner();
+    let (seeds, seconds) = (arguments.seeds, began.elapsed().as_secs_f64());
+    println!("{seeds} seeds from {first} on, each twice: {failed} failed, {seconds:.1} s");
+    ExitCode::from(u8::from(failed > 0))
+}
+
+/// The arguments that run one seed with these options.
+fn to_run(seed: u64, options: &Options) -> Vec<String> {
+    let without: Vec<_> = options.without.iter().map(ToString::to_string).collect();
+    let mut arguments = vec![
+        "--one".to_owned(),
+        format!("--seed={seed}"),
+        format!("--members={}", options.members),
+        format!("--seconds={}", options.virtual_seconds),
+        format!("--without={}", without.join(",")),
+    ];
+    if options.traces_wire {
+        arguments.push("--wire".to_owned());
+    }
+    arguments
+}
+
+fn start(seed: u64, options: &Options) -> Output {
+    let program = std::env::current_exe().expect("the program has a path");
+    let output = Command::new(program).args(to_run(seed, options)).output();
+    output.expect("the program can be started")
+}
+
+/// Runs a seed twice. Gives what to print, and whether all was right.
+fn check(seed: u64, options: &Options) -> (String, bool) {
+    let (ran, again) = (start(seed, options), start(seed, options));
+    let text = String::from_utf8_lossy(&ran.stdout);
+    let text_again = String::from_utf8_lossy(&again.stdout);
+    if text != text_again {
+        let mut lines = text.lines().zip(text_again.lines());
+        let differ = lines.find(|(a, b)| a != b).unwrap_or_default();
+        let report = format!(
+            "seed {seed}: two runs differ, first here:\n  {}\n  {}\nrepeat with: {}",
+            differ.0,
+            differ.1,
+            command(seed, options)
+        );
+        return (report, false);
+    }
+    if ran.status.success() {
+        let summary = text.lines().find(|line| line.starts_with("seed "));
+        return (summary.unwrap_or_default().to_owned(), true);
+    }
+    let (options, ran) = shrink(seed, options, ran);
+    let report = format!(
+        "{}{}\nrepeat with: {}",
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr),
+        command(seed, &options)
+    );
+    (report, false)
+}
+
+fn command(seed: u64, options: &Options) -> String {
+    let arguments = to_run(seed, options).join(" ");
+    format!("cargo run --release -p bowline-simulation -- {arguments}")
+}
+
+/// Leaves out faults for as long as the seed fails.
+fn shrink(seed: u64, options: &Options, mut failed: Output) -> (Options, Output) {
+    let text = String::from_utf8_lossy(&failed.stdout).into_owned();
+    let faults = text
+        .lines()
+        .filter(|line| line.starts_with("  fault "))
+        .count();
+    let mut options = options.clone();
+    let left: BTreeSet<_> = (0..faults)
+        .filter(|fault| !options.without.contains(fault))
+        .collect();
+    for fault in left {
+        let mut fewer = options.clone();
+        fewer.without.insert(fault);
+        let ran = start(seed, &fewer);
+        if !ran.status.success() {
+            (options, failed) = (fewer, ran);
+        }
+    }
+    (options, failed)
+}

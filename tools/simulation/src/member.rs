@@ -1,0 +1,242 @@
+//! One member: its runtime, its disk, its clock.
+//!
+//! The runtime has one thread, this one, and its time is paused: it passes only while [`Member::drive`] runs the
+//! member up to a time. So a member that is not driven is a process that is stopped, and a dropped runtime is one
+//! that was killed. Its time may pass at another speed than that of the others.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bowline::vfs::Vfs;
+use bowline::{Background, Db};
+use bowline_cluster::peer::PeerOptions;
+use bowline_cluster::{LocalClient, Node, NodeConfig};
+use bowline_storage::Clock;
+use bowline_testing::SimDisk;
+use bowline_testing::crash::{CrashImage, Faults};
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::trace::Trace;
+use crate::wire::{Host, Wire};
+
+/// Long after the epoch, so that a clock can be set back.
+const EPOCH_MS: u64 = 1_800_000_000_000;
+
+/// A member's clock.
+#[derive(Debug, Default)]
+struct SimClock {
+    monotonic_ns: AtomicU64,
+}
+
+impl Clock for SimClock {
+    fn monotonic(&self) -> Duration {
+        Duration::from_nanos(self.monotonic_ns.load(Ordering::Relaxed))
+    }
+
+    fn wall_ms(&self) -> u64 {
+        EPOCH_MS + self.monotonic().as_millis() as u64
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// The system lives on: what was written is on the disk, and connections are reset.
+    Killed,
+    /// What was not flushed may be gone, by this seed, and nobody is told.
+    PowerLoss { seed: u64 },
+}
+
+/// A process that runs.
+struct Process {
+    runtime: Runtime,
+    /// The time of the runtime at the start of the process.
+    epoch: Instant,
+    /// The time that has passed since then.
+    elapsed: Duration,
+    starting: Option<JoinHandle<bowline_cluster::Result<Node>>>,
+    node: Option<Node>,
+}
+
+/// A member, whether its process runs or not.
+pub(crate) struct Member {
+    pub(crate) number: usize,
+    disk: SimDisk,
+    host: Host,
+    clock: Arc<SimClock>,
+    cluster: Vec<(String, String)>,
+    process: Option<Process>,
+    /// Whether the process is stopped, as by SIGSTOP; the time passes.
+    pub(crate) is_paused: bool,
+    /// By how many millionths its time is faster.
+    pub(crate) drift_ppm: i64,
+    trace: Trace,
+}
+
+impl Member {
+    pub(crate) fn new(number: usize, members: usize, wire: &Wire, trace: Trace) -> Member {
+        Member {
+            number,
+            disk: SimDisk::new(),
+            host: wire.host(number),
+            clock: Arc::default(),
+            cluster: (0..members).map(|at| (name(at), Wire::url(at))).collect(),
+            process: None,
+            is_paused: false,
+            drift_ppm: 0,
+            trace,
+        }
+    }
+
+    fn config(&self) -> NodeConfig {
+        let database = Db::builder()
+            .background(Background::Manual)
+            .clock(self.clock.clone())
+            // So that tables are written and merged within a run.
+            .memtable_bytes(256 << 10)
+            .log_segment_bytes(64 << 10);
+        NodeConfig {
+            listen_peer_urls: vec![Wire::url(self.number)],
+            advertise_client_urls: vec![Wire::url(self.number)],
+            initial_cluster: self.cluster.clone(),
+            database,
+            snapshot_entries: 200,
+            kept_entries: 50,
+            vfs: Arc::new(self.disk.clone()) as Arc<dyn Vfs>,
+            peers: PeerOptions {
+                network: Arc::new(self.host.clone()),
+                ..PeerOptions::default()
+            },
+            ..NodeConfig::new(name(self.number), Path::new("db"))
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.process.is_some()
+    }
+
+    /// Starts the process.
+    pub(crate) fn start(&mut self) {
+        bowline_cluster::blocking::keep_to_this_thread();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        let config = self.config();
+        let starting = runtime.spawn(Node::start(config));
+        let epoch = {
+            let _entered = runtime.enter();
+            Instant::now()
+        };
+        self.is_paused = false;
+        self.process = Some(Process {
+            runtime,
+            epoch,
+            elapsed: Duration::ZERO,
+            starting: Some(starting),
+            node: None,
+        });
+        self.trace.note(name(self.number), "starts");
+    }
+
+    /// Ends the process, whose connections the wire must have ended before.
+    pub(crate) fn end(&mut self, end: End) {
+        let recording = self.disk.recording();
+        let faults = match end {
+            End::Killed => Faults::AllKept,
+            End::PowerLoss { seed } => Faults::Random { seed },
+        };
+        let image = CrashImage::at(&recording, recording.len(), faults);
+        // What the process does while it is dropped happens to a disk that nobody sees.
+        self.disk = image.build();
+        if let Some(process) = self.process.take() {
+            let _entered = process.runtime.enter();
+            drop(process.node);
+            drop(process.starting);
+        }
+        self.is_paused = false;
+        let number = self.number;
+        self.trace.note(name(number), format_args!("ends: {end:?}"));
+    }
+
+    /// Runs the process for a time. Gives the node once, when it has started.
+    pub(crate) fn drive(&mut self, step: Duration) -> Option<LocalClient> {
+        let number = self.number;
+        let process = self.process.as_mut()?;
+        let nanos = step.as_nanos() as i64;
+        let local = Duration::from_nanos((nanos + nanos * self.drift_ppm / 1_000_000) as u64);
+        process.elapsed += local;
+        self.clock
+            .monotonic_ns
+            .fetch_add(local.as_nanos() as u64, Ordering::Relaxed);
+        if self.is_paused {
+            return None;
+        }
+        let until = process.epoch + Duration::from_millis(process.elapsed.as_millis() as u64);
+        process.runtime.block_on(async {
+            let behind = until.saturating_duration_since(Instant::now());
+            if behind > 2 * step {
+                // The time has passed while it was stopped: nothing happened at its moments.
+                tokio::time::advance(behind - step).await;
+            }
+            tokio::time::sleep_until(until).await;
+            tokio::task::yield_now().await;
+        });
+        let starting = process.starting.as_mut()?;
+        if !starting.is_finished() {
+            return None;
+        }
+        let started = process
+            .runtime
+            .block_on(starting)
+            .expect("a start does not panic");
+        process.starting = None;
+        match started {
+            Ok(node) => {
+                let client = node.client();
+                process.node = Some(node);
+                self.trace.note(name(number), "has started");
+                Some(client)
+            }
+            Err(error) => {
+                self.trace
+                    .note(name(number), format_args!("did not start: {error}"));
+                None
+            }
+        }
+    }
+
+    /// Whether its process runs, but has neither started nor begun to.
+    pub(crate) fn has_failed(&self) -> bool {
+        let process = self.process.as_ref();
+        process.is_some_and(|process| process.node.is_none() && process.starting.is_none())
+    }
+
+    pub(crate) fn client(&self) -> Option<LocalClient> {
+        let process = self.process.as_ref()?;
+        process.node.as_ref().map(Node::client)
+    }
+
+    /// Starts a task in the process.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        if let Some(process) = &self.process {
+            process.runtime.spawn(task);
+        }
+    }
+
+    /// Runs something that uses the member's time.
+    pub(crate) fn within<T>(&self, action: impl FnOnce() -> T) -> T {
+        let _entered = self.process.as_ref().map(|process| process.runtime.enter());
+        action()
+    }
+}
+
+pub(crate) fn name(number: usize) -> String {
+    format!("m{number}")
+}

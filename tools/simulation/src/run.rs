@@ -1,0 +1,187 @@
+//! One seed from beginning to end.
+//!
+//! The cluster is founded, faults come and go while clients work, and in the end everything is mended. Then
+//! the cluster must make progress within a bounded time, and these must hold:
+//!
+//! - what clients saw is linearizable (puts, deletions, conditional and exchanging transactions, reads with and
+//!   without a lease), and what they were told was not executed was not;
+//! - an eventual read gives what was written once, and a member never shows its clients an older state;
+//! - a term has one leader;
+//! - members that have applied the same entries have the same trees, and in the end all have applied the same;
+//! - no member stops by itself, and no task panics.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Once;
+use std::time::Duration;
+
+use bowline_testing::linear;
+
+pub use crate::clients::Counts;
+use crate::cluster::Cluster;
+use crate::faults::{Injector, plan};
+
+/// How long the checker of histories may take.
+const CHECK_BUDGET: Duration = Duration::from_secs(60);
+/// After the last fault has ended, something is answered within this time; and so long after the clients have
+/// stopped, every member has applied the same.
+const PROGRESS_WITHIN: Duration = Duration::from_secs(10);
+/// How often the members' contents are compared.
+const COMPARE_EVERY: Duration = Duration::from_secs(5);
+
+/// The settings of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// How many members there are.
+    pub members: usize,
+    /// How long clients work, in virtual time.
+    pub virtual_seconds: u64,
+    /// The faults that are left out, by their number.
+    pub without: BTreeSet<usize>,
+    /// Whether the trace has what arrives on each connection.
+    pub traces_wire: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            members: 3,
+            virtual_seconds: 60,
+            without: BTreeSet::new(),
+            traces_wire: false,
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// What is wrong, if something is.
+    pub failure: Option<String>,
+    /// The faults, in the order of their numbers.
+    pub faults: Vec<String>,
+    /// What happened.
+    pub trace: String,
+    /// A hash of that.
+    pub hash: u64,
+    /// How much was done.
+    pub counts: Counts,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "seed {}: {:?}, hash {:016x}",
+            self.seed, self.counts, self.hash
+        )?;
+        for (number, fault) in self.faults.iter().enumerate() {
+            writeln!(f, "  fault {number}: {fault}")?;
+        }
+        match &self.failure {
+            Some(failure) => write!(f, "FAILED: {failure}"),
+            None => write!(f, "nothing is wrong"),
+        }
+    }
+}
+
+thread_local! {
+    static PANICS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts panics: tokio catches those of tasks.
+fn count_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            PANICS.set(PANICS.get() + 1);
+            before(panic);
+        }));
+    });
+    PANICS.set(0);
+}
+
+/// Runs a seed. Uses this thread alone, whose randomness it seeds.
+#[must_use]
+pub fn run(seed: u64, options: &Options) -> Outcome {
+    count_panics();
+    fastrand::seed(seed);
+    let span = Duration::from_secs(options.virtual_seconds);
+    let planned = plan(fastrand::u64(..), options.members, span);
+    let faults = planned.iter().map(ToString::to_string).collect();
+    let left: Vec<_> = { planned.into_iter().enumerate() }
+        .filter(|(number, _)| !options.without.contains(number))
+        .map(|(_, fault)| fault)
+        .collect();
+    let mut injector = Injector::new(left);
+    let mut cluster = Cluster::new(options.members, fastrand::u64(..), options.traces_wire);
+    (0..options.members).for_each(|member| cluster.start(member));
+    let mut compared = Duration::ZERO;
+    while cluster.now < span && cluster.failure.is_none() {
+        injector.step(&mut cluster);
+        cluster.step();
+        if cluster.now >= compared + COMPARE_EVERY {
+            compared = cluster.now;
+            cluster.compare();
+        }
+    }
+    if cluster.failure.is_none() {
+        injector.finish(&mut cluster);
+        settle(&mut cluster);
+    }
+    judge(&mut cluster);
+    let (trace, hash) = cluster.trace.finish();
+    let (_, counts, _) = cluster.history.finish();
+    Outcome {
+        seed,
+        failure: cluster.failure,
+        faults,
+        trace,
+        hash,
+        counts,
+    }
+}
+
+/// Everything is mended: something must be answered soon, and all members must agree once clients are quiet.
+fn settle(cluster: &mut Cluster) {
+    let answered = cluster.history.finish().1.answered;
+    let until = cluster.now + PROGRESS_WITHIN;
+    while cluster.now < until && cluster.failure.is_none() {
+        cluster.step();
+    }
+    if cluster.failure.is_none() && cluster.history.finish().1.answered == answered {
+        let reason =
+            format!("nothing was answered within {PROGRESS_WITHIN:?} after the last fault");
+        cluster.fail(reason);
+    }
+    cluster.history.stop();
+    let until = cluster.now + PROGRESS_WITHIN;
+    while cluster.now < until && cluster.failure.is_none() {
+        (0..500).for_each(|_| cluster.step());
+        if cluster.compare() {
+            return;
+        }
+    }
+    if cluster.failure.is_none() {
+        let reason =
+            format!("the members differ {PROGRESS_WITHIN:?} after the clients have stopped");
+        cluster.fail(reason);
+    }
+}
+
+fn judge(cluster: &mut Cluster) {
+    let (operations, _, failures) = cluster.history.finish();
+    failures
+        .into_iter()
+        .for_each(|failure| cluster.fail(failure));
+    if PANICS.get() > 0 {
+        cluster.fail("a task has panicked".to_owned());
+    }
+    if let Err(failure) = linear::check(&operations, CHECK_BUDGET) {
+        cluster.fail(format!("not linearizable: {failure}"));
+    }
+}

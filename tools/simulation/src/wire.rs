@@ -1,0 +1,591 @@
+//! The wire: connections in memory between simulated hosts.
+//!
+//! A connection has two ends. Bytes that one end writes are a segment, which arrives after a delay drawn from the
+//! path between the hosts, in order within the connection; connections do not wait for each other. That is what
+//! TCP shows to a program. What happens to packets shows as delay: on a *cut* path segments wait until it is
+//! mended, and then arrive as after a retransmission.
+//!
+//! Nothing happens between two calls of [`Wire::advance`], except that programs write and read.
+//!
+//! Invariants: the bytes that an end reads are a prefix of what the other wrote, and end with an error or with the
+//! end of the stream only when one of the two hosts, or a fault, has ended the connection; what a host that is
+//! down has written before may arrive, and nothing that it writes afterwards does.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bowline_cluster::peer;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use crate::member::name;
+use crate::trace::Trace;
+
+/// How many bytes an end may have written that the other has not read.
+const WINDOW_BYTES: usize = 256 << 10;
+const PORT: u16 = 2380;
+
+/// The delays of one direction between two hosts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path {
+    pub(crate) is_cut: bool,
+    /// The shortest and the longest delay of a segment.
+    pub(crate) delay: (Duration, Duration),
+}
+
+impl Path {
+    const FAST: Path = Path {
+        is_cut: false,
+        delay: (Duration::from_micros(100), Duration::from_millis(2)),
+    };
+}
+
+/// One end of a connection.
+#[derive(Default)]
+struct End {
+    host: usize,
+    inbox: VecDeque<u8>,
+    /// Whether the other end sends no more.
+    is_ended: bool,
+    failure: Option<io::ErrorKind>,
+    /// Whether the program has dropped this end, or its host has gone down.
+    is_dropped: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// Of what this end has written: the bytes that the other has not read.
+    unread_bytes: usize,
+    /// When the last segment of this end arrives.
+    last_due: Duration,
+}
+
+impl End {
+    fn wake(&mut self) {
+        for waker in [self.reader.take(), self.writer.take()]
+            .into_iter()
+            .flatten()
+        {
+            waker.wake();
+        }
+    }
+}
+
+struct Stream {
+    ends: [End; 2],
+    /// Until it is accepted or refused.
+    connecting: Option<Waker>,
+    is_accepted: bool,
+}
+
+#[derive(Default)]
+struct Listening {
+    accepted: VecDeque<u64>,
+    waker: Option<Waker>,
+}
+
+enum Event {
+    /// The end 0 of a stream asks the host of end 1.
+    Connect,
+    /// End 1 has answered.
+    Answer {
+        is_accepted: bool,
+    },
+    Bytes {
+        from: usize,
+        bytes: Vec<u8>,
+    },
+    Ended {
+        from: usize,
+    },
+    Reset {
+        from: usize,
+    },
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Event::Connect => f.write_str("is asked for"),
+            Event::Answer { is_accepted: true } => f.write_str("is accepted"),
+            Event::Answer { is_accepted: false } => f.write_str("is refused"),
+            Event::Bytes { bytes, .. } => write!(f, "{} bytes", bytes.len()),
+            Event::Ended { .. } => f.write_str("is ended"),
+            Event::Reset { .. } => f.write_str("is reset"),
+        }
+    }
+}
+
+impl Event {
+    fn from(&self) -> usize {
+        match self {
+            Event::Connect => 0,
+            Event::Answer { .. } => 1,
+            Event::Bytes { from, .. } | Event::Ended { from } | Event::Reset { from } => *from,
+        }
+    }
+}
+
+struct State {
+    now: Duration,
+    random: fastrand::Rng,
+    next_number: u64,
+    paths: Vec<Vec<Path>>,
+    /// Of hosts that are up and listen.
+    listening: BTreeMap<usize, Listening>,
+    streams: BTreeMap<u64, Stream>,
+    /// By time and number.
+    due: BTreeMap<(Duration, u64), (u64, Event)>,
+    /// Where each delivery is noted, if that is wanted.
+    trace: Option<Trace>,
+}
+
+/// The wire between all hosts. Clones are the same one.
+#[derive(Clone)]
+pub(crate) struct Wire(Arc<Mutex<State>>);
+
+impl Wire {
+    pub(crate) fn new(hosts: usize, seed: u64, trace: Option<Trace>) -> Wire {
+        Wire(Arc::new(Mutex::new(State {
+            now: Duration::ZERO,
+            random: fastrand::Rng::with_seed(seed),
+            next_number: 0,
+            paths: vec![vec![Path::FAST; hosts]; hosts],
+            listening: BTreeMap::new(),
+            streams: BTreeMap::new(),
+            due: BTreeMap::new(),
+            trace,
+        })))
+    }
+
+    /// The URL at which a host listens.
+    pub(crate) fn url(host: usize) -> String {
+        format!("http://{}", address(host))
+    }
+
+    /// The network as `host` sees it.
+    pub(crate) fn host(&self, host: usize) -> Host {
+        let wire = self.clone();
+        Host { wire, host }
+    }
+
+    /// Changes the path between two hosts in one direction.
+    pub(crate) fn set_path(&self, from: usize, to: usize, change: impl FnOnce(&mut Path)) {
+        change(&mut self.0.lock().paths[from][to]);
+    }
+
+    /// All paths are fast again.
+    pub(crate) fn mend(&self) {
+        let paths = &mut self.0.lock().paths;
+        paths
+            .iter_mut()
+            .flatten()
+            .for_each(|path| *path = Path::FAST);
+    }
+
+    /// Ends all connections between two hosts with an error.
+    pub(crate) fn reset(&self, hosts: [usize; 2]) {
+        let mut state = self.0.lock();
+        for stream in state.streams.values_mut() {
+            let between = stream.ends.each_ref().map(|end| end.host);
+            if between == hosts || between == [hosts[1], hosts[0]] {
+                for end in &mut stream.ends {
+                    end.failure = Some(io::ErrorKind::ConnectionReset);
+                    end.wake();
+                }
+            }
+        }
+    }
+
+    /// A host stops at once: what it had written is on its way. With `is_silent` (its power is gone) the others
+    /// are not told.
+    pub(crate) fn stop(&self, host: usize, is_silent: bool) {
+        let mut state = self.0.lock();
+        state.listening.remove(&host);
+        let mut ended = Vec::new();
+        for (&number, stream) in &mut state.streams {
+            for side in 0..2 {
+                let end = &mut stream.ends[side];
+                if end.host == host && !std::mem::replace(&mut end.is_dropped, true) {
+                    end.failure = Some(io::ErrorKind::ConnectionAborted);
+                    ended.push((number, side));
+                }
+            }
+        }
+        if !is_silent {
+            ended
+                .into_iter()
+                .for_each(|(number, from)| state.send(number, Event::Reset { from }));
+        }
+    }
+
+    /// A host is up again: it knows none of the connections from before.
+    pub(crate) fn start(&self, host: usize) {
+        let mut state = self.0.lock();
+        let mut unknown = Vec::new();
+        for (&number, stream) in &state.streams {
+            for (side, end) in stream.ends.iter().enumerate() {
+                if end.host == host && end.is_dropped {
+                    unknown.push((number, side));
+                }
+            }
+        }
+        unknown
+            .into_iter()
+            .for_each(|(number, from)| state.send(number, Event::Reset { from }));
+    }
+
+    /// Delivers what arrives until `now`.
+    pub(crate) fn advance(&self, now: Duration) {
+        let mut state = self.0.lock();
+        state.now = now;
+        while let Some(entry) = state.due.first_entry()
+            && entry.key().0 <= now
+        {
+            let (number, event) = entry.remove();
+            state.deliver(number, event);
+        }
+        state
+            .streams
+            .retain(|_, stream| !stream.ends.iter().all(|end| end.is_dropped));
+    }
+}
+
+impl fmt::Debug for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wire").finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Puts an event of a stream on its way.
+    fn send(&mut self, number: u64, event: Event) {
+        let from = event.from();
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return;
+        };
+        let hosts = [stream.ends[from].host, stream.ends[1 - from].host];
+        let (least, most) = self.paths[hosts[0]][hosts[1]].delay;
+        let micros = self
+            .random
+            .u64(least.as_micros() as u64..=most.as_micros() as u64);
+        let end = &mut stream.ends[from];
+        end.last_due = end.last_due.max(self.now + Duration::from_micros(micros));
+        let due = end.last_due;
+        self.next_number += 1;
+        self.due.insert((due, self.next_number), (number, event));
+    }
+
+    fn deliver(&mut self, number: u64, event: Event) {
+        let from = event.from();
+        let Some(stream) = self.streams.get_mut(&number) else {
+            return;
+        };
+        let (sender, receiver) = (stream.ends[from].host, stream.ends[1 - from].host);
+        if self.paths[sender][receiver].is_cut {
+            // The order within the stream stays: later ones are not earlier than this.
+            let again = Duration::from_micros(self.random.u64(50_000..200_000));
+            let due = self.now + again;
+            let end = &mut stream.ends[from];
+            end.last_due = end.last_due.max(due);
+            let waiting: Vec<_> = { self.due.iter() }
+                .filter(|(_, (other, event))| *other == number && event.from() == from)
+                .map(|(key, _)| *key)
+                .collect();
+            self.next_number += 1;
+            self.due.insert((due, self.next_number), (number, event));
+            for key in waiting {
+                let later = self.due.remove(&key).expect("it was just seen");
+                self.next_number += 1;
+                self.due.insert((key.0.max(due), self.next_number), later);
+            }
+            return;
+        }
+        if let Some(trace) = &self.trace {
+            let what = format_args!("connection {number}: {event} from {}", name(sender));
+            trace.note(name(receiver), what);
+        }
+        match event {
+            Event::Connect => {
+                let listening = self.listening.get_mut(&receiver);
+                let is_accepted = listening.is_some();
+                if let Some(listening) = listening {
+                    listening.accepted.push_back(number);
+                    if let Some(waker) = listening.waker.take() {
+                        waker.wake();
+                    }
+                }
+                self.send(number, Event::Answer { is_accepted });
+            }
+            Event::Answer { is_accepted } => {
+                match is_accepted {
+                    true => stream.is_accepted = true,
+                    false => stream.ends[0].failure = Some(io::ErrorKind::ConnectionRefused),
+                }
+                if let Some(waker) = stream.connecting.take() {
+                    waker.wake();
+                }
+            }
+            Event::Bytes { bytes, .. } => {
+                let end = &mut stream.ends[1 - from];
+                if end.is_dropped {
+                    if self.listening.contains_key(&receiver) {
+                        self.send(number, Event::Reset { from: 1 - from });
+                    }
+                    return;
+                }
+                end.inbox.extend(bytes);
+                end.wake();
+            }
+            Event::Ended { .. } => {
+                stream.ends[1 - from].is_ended = true;
+                stream.ends[1 - from].wake();
+            }
+            Event::Reset { .. } => {
+                let end = &mut stream.ends[1 - from];
+                end.failure.get_or_insert(io::ErrorKind::ConnectionReset);
+                end.wake();
+                if let Some(waker) = stream.connecting.take() {
+                    waker.wake();
+                }
+            }
+        }
+    }
+}
+
+fn address(host: usize) -> SocketAddr {
+    let last = u8::try_from(host + 1).expect("there are few hosts");
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), PORT))
+}
+
+fn host_at(address: &str) -> io::Result<usize> {
+    let address: SocketAddr = { address.parse() }.map_err(io::Error::other)?;
+    match address.ip() {
+        IpAddr::V4(ip) if ip.octets()[3] > 0 => Ok(usize::from(ip.octets()[3]) - 1),
+        _ => Err(io::ErrorKind::AddrNotAvailable.into()),
+    }
+}
+
+/// The network as one host sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    wire: Wire,
+    host: usize,
+}
+
+impl Host {
+    async fn connect(self, uri: Uri) -> io::Result<TokioIo<Socket>> {
+        let authority = uri.authority().map_or("", |authority| authority.as_str());
+        let target = host_at(authority)?;
+        let stream = {
+            let mut state = self.wire.0.lock();
+            if target >= state.paths.len() {
+                return Err(io::ErrorKind::HostUnreachable.into());
+            }
+            state.next_number += 1;
+            let stream = state.next_number;
+            let end = |host| End {
+                host,
+                ..End::default()
+            };
+            let ends = [end(self.host), end(target)];
+            let opened = Stream {
+                ends,
+                connecting: None,
+                is_accepted: false,
+            };
+            state.streams.insert(stream, opened);
+            state.send(stream, Event::Connect);
+            stream
+        };
+        let wire = self.wire.clone();
+        let side = 0;
+        // Dropped with this future, it ends what was not accepted yet.
+        let socket = Socket { wire, stream, side };
+        std::future::poll_fn(|context| {
+            let mut state = self.wire.0.lock();
+            let gone = io::Error::from(io::ErrorKind::ConnectionAborted);
+            let Some(stream) = state.streams.get_mut(&stream) else {
+                return Poll::Ready(Err(gone));
+            };
+            if let Some(failure) = stream.ends[0].failure {
+                return Poll::Ready(Err(failure.into()));
+            }
+            if stream.is_accepted {
+                return Poll::Ready(Ok(()));
+            }
+            stream.connecting = Some(context.waker().clone());
+            Poll::Pending
+        })
+        .await?;
+        Ok(TokioIo::new(socket))
+    }
+}
+
+impl peer::Network for Host {
+    fn listen<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Box<dyn peer::Listener>>> {
+        let is_new = {
+            let mut state = self.wire.0.lock();
+            let is_new = !state.listening.contains_key(&self.host);
+            state.listening.entry(self.host).or_default();
+            is_new
+        };
+        let listener = self.clone();
+        async move {
+            match is_new {
+                true => Ok(Box::new(listener) as Box<dyn peer::Listener>),
+                false => Err(io::ErrorKind::AddrInUse.into()),
+            }
+        }
+        .boxed()
+    }
+
+    fn channel(&self, endpoint: Endpoint) -> Channel {
+        let host = self.clone();
+        endpoint
+            .connect_with_connector_lazy(tower::service_fn(move |uri| host.clone().connect(uri)))
+    }
+}
+
+impl peer::Listener for Host {
+    fn address(&self) -> io::Result<SocketAddr> {
+        Ok(address(self.host))
+    }
+
+    fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn peer::Connection>, SocketAddr)>> {
+        std::future::poll_fn(|context| {
+            let mut state = self.wire.0.lock();
+            let Some(listening) = state.listening.get_mut(&self.host) else {
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            };
+            let Some(stream) = listening.accepted.pop_front() else {
+                listening.waker = Some(context.waker().clone());
+                return Poll::Pending;
+            };
+            let from = state
+                .streams
+                .get(&stream)
+                .map_or(self.host, |known| known.ends[0].host);
+            let wire = self.wire.clone();
+            let side = 1;
+            let socket: Box<dyn peer::Connection> = Box::new(Socket { wire, stream, side });
+            Poll::Ready(Ok((socket, address(from))))
+        })
+        .boxed()
+    }
+}
+
+/// One end of a connection, as a program holds it.
+struct Socket {
+    wire: Wire,
+    stream: u64,
+    side: usize,
+}
+
+impl Socket {
+    fn with<T>(&self, action: impl FnOnce(&mut Stream, usize) -> T) -> io::Result<T> {
+        let mut state = self.wire.0.lock();
+        match state.streams.get_mut(&self.stream) {
+            Some(stream) => Ok(action(stream, self.side)),
+            None => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    fn end(&self) {
+        let mut state = self.wire.0.lock();
+        let from = self.side;
+        let known = state.streams.get(&self.stream);
+        if known.is_some_and(|known| !known.ends[from].is_dropped) {
+            state.send(self.stream, Event::Ended { from });
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let read = self.with(|stream, side| {
+            let end = &mut stream.ends[side];
+            if end.inbox.is_empty() {
+                if let Some(failure) = end.failure {
+                    return Poll::Ready(Err(failure.into()));
+                }
+                if end.is_ended {
+                    return Poll::Ready(Ok(()));
+                }
+                end.reader = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            let count = buffer.remaining().min(end.inbox.len());
+            for byte in end.inbox.drain(..count) {
+                buffer.put_slice(&[byte]);
+            }
+            let other = &mut stream.ends[1 - side];
+            other.unread_bytes -= count;
+            if let Some(waker) = other.writer.take() {
+                waker.wake();
+            }
+            Poll::Ready(Ok(()))
+        });
+        read.unwrap_or_else(|error| Poll::Ready(Err(error)))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let admitted = self.with(|stream, side| {
+            let end = &mut stream.ends[side];
+            if let Some(failure) = end.failure {
+                return Poll::Ready(Err(failure.into()));
+            }
+            let count = bytes.len().min(WINDOW_BYTES - end.unread_bytes);
+            if count == 0 && !bytes.is_empty() {
+                end.writer = Some(context.waker().clone());
+                return Poll::Pending;
+            }
+            end.unread_bytes += count;
+            Poll::Ready(Ok(count))
+        });
+        let admitted = admitted.unwrap_or_else(|error| Poll::Ready(Err(error)));
+        if let Poll::Ready(Ok(count @ 1..)) = admitted {
+            let bytes = bytes[..count].to_vec();
+            let from = self.side;
+            self.wire
+                .0
+                .lock()
+                .send(self.stream, Event::Bytes { from, bytes });
+        }
+        admitted
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.end();
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.end();
+        let _ = self.with(|stream, side| stream.ends[side].is_dropped = true);
+    }
+}
