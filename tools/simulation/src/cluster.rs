@@ -29,6 +29,8 @@ pub(crate) struct Cluster {
     random: fastrand::Rng,
     /// What each member has last said of the leader.
     leadership: Vec<Option<(watch::Receiver<Leadership>, Leadership)>>,
+    /// The members' ids, once they have started.
+    ids: Vec<u64>,
     /// The leader of each term.
     leaders: BTreeMap<u64, u64>,
     /// The first hash of the trees at an index, and whose it is.
@@ -52,6 +54,7 @@ impl Cluster {
             trace: trace.clone(),
             history: History::default(),
             leadership: vec![None; members],
+            ids: vec![0; members],
             leaders: BTreeMap::new(),
             hashes: BTreeMap::new(),
             lives: 0,
@@ -74,6 +77,13 @@ impl Cluster {
         }
     }
 
+    /// The newest leader that any member has told of; the first member before there is one.
+    pub(crate) fn leader(&self) -> usize {
+        let newest = self.leaders.last_key_value();
+        let known = newest.and_then(|(_, leader)| self.ids.iter().position(|id| id == leader));
+        known.unwrap_or(0)
+    }
+
     /// Moves everything by one step.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
@@ -91,6 +101,7 @@ impl Cluster {
 
     fn has_started(&mut self, member: usize, client: &LocalClient) {
         self.lives += 1;
+        self.ids[member] = client.status().member_id;
         self.leadership[member] = Some((client.leadership(), Leadership::default()));
         for at in 0..CLIENTS {
             let user = Client {

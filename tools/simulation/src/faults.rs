@@ -6,6 +6,9 @@ use std::time::Duration;
 use crate::cluster::Cluster;
 use crate::member::{End, name};
 
+/// In place of a member: the one that leads when the fault begins.
+const LEADER: usize = usize::MAX;
+
 /// What is wrong for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -15,6 +18,8 @@ enum Kind {
     AllDown { seed: u64 },
     /// The process is stopped and continued.
     Paused(usize),
+    /// All others are.
+    AllPausedBut(usize),
     /// Nothing comes from the first to the second.
     Deaf(usize, usize),
     /// Nothing comes to or from a member.
@@ -27,6 +32,33 @@ enum Kind {
     Drift(usize, i64),
     /// A member is asked to hand the lead to another.
     MoveLead(usize, usize),
+}
+
+impl Kind {
+    /// With the leader in its place, and never a member twice.
+    fn resolved(mut self, leader: usize, members: usize) -> Kind {
+        let (first, second) = match &mut self {
+            Kind::Down(member, _)
+            | Kind::Paused(member)
+            | Kind::AllPausedBut(member)
+            | Kind::Isolated(member)
+            | Kind::Slow(member, _)
+            | Kind::Drift(member, _) => (member, None),
+            Kind::Deaf(from, to) | Kind::Reset(from, to) | Kind::MoveLead(from, to) => {
+                (from, Some(to))
+            }
+            Kind::AllDown { .. } => return self,
+        };
+        if *first == LEADER {
+            *first = leader;
+        }
+        if let Some(second) = second
+            && second == first
+        {
+            *second = (*first + 1) % members;
+        }
+        self
+    }
 }
 
 /// A fault with its times.
@@ -52,10 +84,13 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
     let pause_max = [400, 1500, 4000][random.usize(0..3)];
     let mut from = Duration::from_millis(random.u64(0..2500));
     while from < span * 2 / 3 {
-        let member = random.usize(0..members);
-        let other = (member + random.usize(1..members)) % members;
+        let member = match random.bool() {
+            true => LEADER,
+            false => random.usize(0..members),
+        };
+        let other = random.usize(0..members);
         let seed = random.u64(..);
-        let kind = match random.u8(0..16) {
+        let kind = match random.u8(0..18) {
             0..=1 => Kind::Down(member, End::Killed),
             2..=3 => Kind::Down(member, End::PowerLoss { seed }),
             4 => Kind::AllDown { seed },
@@ -64,7 +99,8 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
             10 => Kind::Isolated(member),
             11 => Kind::Slow(member, random.u64(5..200)),
             12 => Kind::Reset(member, other),
-            13 => Kind::Drift(member, random.i64(-50_000..50_000)),
+            13..=14 => Kind::AllPausedBut(random.usize(0..members)),
+            15 => Kind::Drift(member, random.i64(-50_000..50_000)),
             _ => Kind::MoveLead(member, other),
         };
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];
@@ -96,7 +132,8 @@ impl Injector {
         let now = cluster.now;
         let mut has_changed = false;
         while self.waiting.last().is_some_and(|fault| fault.from <= now) {
-            let fault = self.waiting.pop().expect("it was just seen");
+            let mut fault = self.waiting.pop().expect("it was just seen");
+            fault.kind = fault.kind.resolved(cluster.leader(), cluster.members.len());
             cluster
                 .trace
                 .note("", format_args!("fault: {:?}", fault.kind));
@@ -135,6 +172,11 @@ impl Injector {
                 Kind::Down(member, _) => down[member] = true,
                 Kind::AllDown { .. } => down.fill(true),
                 Kind::Paused(member) => paused[member] = true,
+                Kind::AllPausedBut(member) => {
+                    (0..count)
+                        .filter(|&other| other != member)
+                        .for_each(|other| paused[other] = true);
+                }
                 Kind::Deaf(from, to) => cluster.wire.set_path(from, to, |path| path.is_cut = true),
                 Kind::Isolated(member) => {
                     for other in (0..count).filter(|&other| other != member) {
@@ -181,7 +223,11 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         }
         Kind::Reset(member, other) => cluster.wire.reset([member, other]),
         Kind::MoveLead(member, other) => cluster.move_lead(member, &name(other)),
-        Kind::Paused(_) | Kind::Deaf(..) | Kind::Isolated(_) | Kind::Slow(..) | Kind::Drift(..) => {
-        }
+        Kind::Paused(_)
+        | Kind::AllPausedBut(_)
+        | Kind::Deaf(..)
+        | Kind::Isolated(_)
+        | Kind::Slow(..)
+        | Kind::Drift(..) => {}
     }
 }
