@@ -31,7 +31,7 @@ pub(crate) struct Cluster {
     leadership: Vec<Option<(watch::Receiver<Leadership>, Leadership)>>,
     /// The members' ids, once they have started.
     ids: Vec<u64>,
-    /// The leader of each term.
+    /// The newest leader of each term. A later one of the same term has a greater id.
     leaders: BTreeMap<u64, u64>,
     /// The first hash of the trees at an index, and whose it is.
     hashes: BTreeMap<u64, (usize, bowline::TreeHashes)>,
@@ -115,7 +115,8 @@ impl Cluster {
         }
     }
 
-    /// Looks at a member: a term has one leader, and no member stops by itself.
+    /// Looks at a member: it never follows an earlier leader again, and does not stop by itself. Leaders are
+    /// ordered by term and id.
     fn judge(&mut self, member: usize) {
         if self.members[member].has_failed() {
             self.fail(format!("{} did not start", name(member)));
@@ -127,7 +128,7 @@ impl Cluster {
         if now == *last {
             return;
         }
-        *last = now;
+        let before = std::mem::replace(last, now);
         let Leadership { leader, term } = now;
         self.trace.note(
             name(member),
@@ -136,10 +137,13 @@ impl Cluster {
                 None => format!("knows no leader in term {term}"),
             },
         );
-        if let Some(leader) = leader
-            && *self.leaders.entry(term).or_insert(leader) != leader
-        {
-            self.fail(format!("term {term} has two leaders"));
+        if let Some(leader) = leader {
+            let newest = self.leaders.entry(term).or_insert(leader);
+            *newest = leader.max(*newest);
+        }
+        let before = (before.term, before.leader);
+        if (term, leader) < before && (leader.is_some() || term < before.0) {
+            self.fail(format!("{} knew {before:x?} before", name(member)));
         }
         let failure = self.members[member]
             .client()

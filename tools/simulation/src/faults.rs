@@ -106,9 +106,30 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];
         let to = from + Duration::from_millis(random.u64(1..longest));
         faults.push(Fault { kind, from, to });
+        if random.u8(0..8) == 0 {
+            faults.extend(overtaken(&mut random, members, from));
+        }
         from += Duration::from_millis(random.u64(1..pause_max));
     }
     faults
+}
+
+/// A member is paused for long enough that the others elect another leader, and nobody tells it when it goes on:
+/// soon after it was paused nothing comes to it any more.
+fn overtaken(random: &mut fastrand::Rng, members: usize, from: Duration) -> [Fault; 2] {
+    let member = random.usize(0..members);
+    let to = from + Duration::from_millis(random.u64(1200..3500));
+    let paused = Fault {
+        kind: Kind::Paused(member),
+        from,
+        to,
+    };
+    let isolated = Fault {
+        kind: Kind::Isolated(member),
+        from: from + Duration::from_millis(random.u64(0..20)),
+        to: to + Duration::from_millis(random.u64(100..1000)),
+    };
+    [paused, isolated]
 }
 
 /// The faults of a run, while it runs.

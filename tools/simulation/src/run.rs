@@ -6,7 +6,7 @@
 //! - what clients saw is linearizable (puts, deletions, conditional and exchanging transactions, reads with and
 //!   without a lease), and what they were told was not executed was not;
 //! - an eventual read gives what was written once, and a member never shows its clients an older state;
-//! - a term has one leader;
+//! - a member never follows an earlier leader again, by term and id;
 //! - members that have applied the same entries have the same trees, and in the end all have applied the same;
 //! - no member stops by itself, and no task panics.
 

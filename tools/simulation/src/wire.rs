@@ -5,7 +5,9 @@
 //! TCP shows to a program. What happens to packets shows as delay: on a *cut* path segments wait until it is
 //! mended, and then arrive as after a retransmission.
 //!
-//! Nothing happens between two calls of [`Wire::advance`], except that programs write and read.
+//! Nothing happens between two calls of [`Wire::advance`], except that programs write and read. A read is now and
+//! then put off to the next step, as if the thread had been kept from it: tasks that would always run in the same
+//! order run in others, too.
 //!
 //! Invariants: the bytes that an end reads are a prefix of what the other wrote, and end with an error or with the
 //! end of the stream only when one of the two hosts, or a fault, has ended the connection; what a host that is
@@ -66,6 +68,8 @@ struct End {
     unread_bytes: usize,
     /// When the last segment of this end arrives.
     last_due: Duration,
+    /// Whether the last read was put off.
+    is_put_off: bool,
 }
 
 impl End {
@@ -144,6 +148,8 @@ struct State {
     streams: BTreeMap<u64, Stream>,
     /// By time and number.
     due: BTreeMap<(Duration, u64), (u64, Event)>,
+    /// Ends whose reads were put off to the next step.
+    put_off: Vec<(u64, usize)>,
     /// Where each delivery is noted, if that is wanted.
     trace: Option<Trace>,
 }
@@ -162,6 +168,7 @@ impl Wire {
             listening: BTreeMap::new(),
             streams: BTreeMap::new(),
             due: BTreeMap::new(),
+            put_off: Vec::new(),
             trace,
         })))
     }
@@ -247,6 +254,11 @@ impl Wire {
     pub(crate) fn advance(&self, now: Duration) {
         let mut state = self.0.lock();
         state.now = now;
+        for (number, side) in std::mem::take(&mut state.put_off) {
+            if let Some(stream) = state.streams.get_mut(&number) {
+                stream.ends[side].wake();
+            }
+        }
         while let Some(entry) = state.due.first_entry()
             && entry.key().0 <= now
         {
@@ -515,30 +527,39 @@ impl AsyncRead for Socket {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let read = self.with(|stream, side| {
-            let end = &mut stream.ends[side];
-            if end.inbox.is_empty() {
-                if let Some(failure) = end.failure {
-                    return Poll::Ready(Err(failure.into()));
-                }
-                if end.is_ended {
-                    return Poll::Ready(Ok(()));
-                }
-                end.reader = Some(context.waker().clone());
-                return Poll::Pending;
+        let mut state = self.wire.0.lock();
+        let puts_off = state.random.u8(..16) == 0;
+        let (number, side) = (self.stream, self.side);
+        let Some(stream) = state.streams.get_mut(&number) else {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        };
+        let end = &mut stream.ends[side];
+        if end.inbox.is_empty() {
+            if let Some(failure) = end.failure {
+                return Poll::Ready(Err(failure.into()));
             }
-            let count = buffer.remaining().min(end.inbox.len());
-            for byte in end.inbox.drain(..count) {
-                buffer.put_slice(&[byte]);
+            if end.is_ended {
+                return Poll::Ready(Ok(()));
             }
-            let other = &mut stream.ends[1 - side];
-            other.unread_bytes -= count;
-            if let Some(waker) = other.writer.take() {
-                waker.wake();
-            }
-            Poll::Ready(Ok(()))
-        });
-        read.unwrap_or_else(|error| Poll::Ready(Err(error)))
+            end.reader = Some(context.waker().clone());
+            return Poll::Pending;
+        }
+        end.is_put_off = puts_off && !end.is_put_off;
+        if end.is_put_off {
+            end.reader = Some(context.waker().clone());
+            state.put_off.push((number, side));
+            return Poll::Pending;
+        }
+        let count = buffer.remaining().min(end.inbox.len());
+        for byte in end.inbox.drain(..count) {
+            buffer.put_slice(&[byte]);
+        }
+        let other = &mut stream.ends[1 - side];
+        other.unread_bytes -= count;
+        if let Some(waker) = other.writer.take() {
+            waker.wake();
+        }
+        Poll::Ready(Ok(()))
     }
 }
 
