@@ -16,6 +16,8 @@ use bowline_replica::{
 use bowline_testing::linear::{Held, Operation};
 use parking_lot::Mutex;
 
+use crate::trace::Trace;
+
 pub(crate) const KEYS: usize = 4;
 
 #[derive(Default)]
@@ -44,51 +46,70 @@ pub struct Counts {
 }
 
 /// The history of a run. Clones are the same one.
-#[derive(Clone, Default)]
-pub(crate) struct History(Arc<Mutex<State>>);
+#[derive(Clone)]
+pub(crate) struct History {
+    state: Arc<Mutex<State>>,
+    trace: Trace,
+}
+
+/// A call: its number, and its moment.
+type Call = (usize, u64);
 
 impl History {
+    pub(crate) fn new(trace: Trace) -> History {
+        let state = Arc::default();
+        History { state, trace }
+    }
+
     fn moment(&self) -> u64 {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.next += 1;
         state.next
     }
 
     /// Notes a call, which may have the effects of `operation`.
-    fn call(&self, operation: &Operation) -> (usize, u64) {
+    fn call(&self, who: &str, operation: &Operation) -> Call {
         let start = self.moment();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let is_read = operation.writes.is_empty();
         let unknown = operation.clone().unanswered(start);
+        self.trace.note(who, format_args!("asks: {unknown}"));
         state.operations.push((!is_read).then_some(unknown));
         state.counts.unknown += 1;
         (state.operations.len() - 1, start)
     }
 
     /// Notes the answer to a call; `None` if it certainly was not executed.
-    fn answer(&self, (number, start): (usize, u64), answer: Option<Operation>) {
+    fn answer(&self, who: &str, (number, start): Call, answer: Option<Operation>) {
         let end = self.moment();
-        let mut state = self.0.lock();
+        let answer = answer.map(|operation| operation.lasted(start, end));
+        match &answer {
+            Some(answer) => self.trace.note(who, format_args!("is told: {answer}")),
+            None => self
+                .trace
+                .note(who, format_args!("is told: nothing was done of {start}..")),
+        }
+        let mut state = self.state.lock();
         state.counts.unknown -= 1;
         match answer.is_some() {
             true => state.counts.answered += 1,
             false => state.counts.refused += 1,
         }
-        state.operations[number] = answer.map(|operation| operation.lasted(start, end));
+        state.operations[number] = answer;
     }
 
     /// No client begins anything more.
     pub(crate) fn stop(&self) {
-        self.0.lock().is_over = true;
+        self.state.lock().is_over = true;
     }
 
     fn fail(&self, reason: String) {
-        self.0.lock().failures.push(reason);
+        self.state.lock().failures.push(reason);
     }
 
     /// The operations, and what is wrong without them.
     pub(crate) fn finish(&self) -> (Vec<Operation>, Counts, Vec<String>) {
-        let state = self.0.lock();
+        let state = self.state.lock();
         let operations: Vec<_> = state.operations.iter().flatten().cloned().collect();
         let mut failures = state.failures.clone();
         let written: BTreeSet<_> = { operations.iter() }
@@ -109,6 +130,8 @@ pub(crate) struct Client {
     pub(crate) client: LocalClient,
     pub(crate) history: History,
     pub(crate) random: fastrand::Rng,
+    /// Whether it only reads: a write that gets no answer would keep it from seeing more.
+    pub(crate) is_reader: bool,
     /// The longest pause between two operations.
     pub(crate) pause_max: Duration,
 }
@@ -154,11 +177,15 @@ impl Client {
         loop {
             let pause = self.random.u64(1..=self.pause_max.as_millis() as u64);
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            if self.history.0.lock().is_over {
+            if self.history.state.lock().is_over {
                 return;
             }
             let at = self.random.usize(0..KEYS);
-            let seen = match self.random.u8(0..12) {
+            let choice = match self.is_reader {
+                true => self.random.u8(7..12),
+                false => self.random.u8(0..12),
+            };
+            let seen = match choice {
                 0..=2 => self.put(at).await,
                 3 => self.delete(at).await,
                 4..=5 => self.swap(at, known[at]).await,
@@ -184,12 +211,12 @@ impl Client {
     /// Executes a transaction that has the effects of `operation`. Where its first operation is a read, that is of
     /// the key `reads`. Gives whether its conditions held, and what it read.
     async fn execute(&self, txn: Txn, operation: Operation, reads: usize) -> Option<(bool, Held)> {
-        let call = self.history.call(&operation);
+        let call = self.history.call(&self.name, &operation);
         let applied = match self.client.execute(Command::Txn(txn)).await {
             Ok(applied) => applied,
             Err(error) => {
                 if is_nothing(&error) {
-                    self.history.answer(call, None);
+                    self.history.answer(&self.name, call, None);
                 }
                 return None;
             }
@@ -207,7 +234,7 @@ impl Client {
             Some(OpReply::Range(read)) => (operation.saw(reads, held(read)), held(read)),
             _ => (operation, None),
         };
-        self.history.answer(call, Some(operation));
+        self.history.answer(&self.name, call, Some(operation));
         Some((reply.succeeded, read))
     }
 
@@ -261,13 +288,16 @@ impl Client {
         Some((at, seen))
     }
 
-    async fn read(&self, at: usize, level: ReadLevel) -> Option<(usize, Held)> {
-        let call = self.history.call(&Operation::read(at, None));
-        let answer = self.client.range(&range(at), level).await.ok();
+    async fn read(&mut self, at: usize, level: ReadLevel) -> Option<(usize, Held)> {
+        let patience = Duration::from_millis(self.random.u64(100..2000));
+        let call = self.history.call(&self.name, &Operation::read(at, None));
+        let asked = range(at);
+        let answer = tokio::time::timeout(patience, self.client.range(&asked, level)).await;
+        let answer = answer.ok().and_then(Result::ok);
         let seen = answer.map(|read| held(&read.value));
         let note = format!("{} {level:?}", self.name);
         let answer = seen.map(|seen| Operation::read(at, seen).noted(note));
-        self.history.answer(call, answer);
+        self.history.answer(&self.name, call, answer);
         Some((at, seen?))
     }
 
@@ -284,7 +314,7 @@ impl Client {
             self.history.fail(reason);
         }
         *newest = revision.max(*newest);
-        let mut state = self.history.0.lock();
+        let mut state = self.history.state.lock();
         state.counts.eventual += 1;
         if let Some(value) = held(&read.value) {
             state.eventual.insert((at, value));

@@ -16,8 +16,8 @@ use crate::wire::Wire;
 
 /// The time of a step.
 pub(crate) const STEP: Duration = Duration::from_millis(1);
-/// Two on each member.
-const CLIENTS: usize = 2;
+/// On each member: one that reads, and others that also write.
+const CLIENTS: usize = 3;
 
 /// The cluster.
 pub(crate) struct Cluster {
@@ -52,7 +52,7 @@ impl Cluster {
             members: (0..members).map(new).collect(),
             wire: wire.clone(),
             trace: trace.clone(),
-            history: History::default(),
+            history: History::new(trace.clone()),
             leadership: vec![None; members],
             ids: vec![0; members],
             leaders: BTreeMap::new(),
@@ -109,6 +109,7 @@ impl Cluster {
                 client: client.clone(),
                 history: self.history.clone(),
                 random: fastrand::Rng::with_seed(self.random.u64(..)),
+                is_reader: at == 0,
                 pause_max: self.clients_pause_max,
             };
             self.members[member].spawn(user.run());

@@ -12,6 +12,7 @@
 //! | `clients` | users: they write and read, and write down what they saw |
 //! | `run` | one seed from beginning to end, with its judges |
 //! | `trace` | what happened, as text and as a hash |
+//! | `story` | what the members log, as a part of the text |
 //!
 //! A seed decides everything: delays, faults, what clients do, and the randomness of the members
 //! (`fastrand`, seeded for the thread). Two runs of a seed have the same trace.
@@ -31,6 +32,7 @@ mod cluster;
 mod faults;
 mod member;
 mod run;
+mod story;
 mod trace;
 mod wire;
 

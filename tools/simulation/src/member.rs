@@ -20,6 +20,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::story::set_speaker;
 use crate::trace::Trace;
 use crate::wire::{Host, Wire};
 
@@ -153,6 +154,7 @@ impl Member {
             End::PowerLoss { seed } => Faults::Random { seed },
         };
         let image = CrashImage::at(&recording, recording.len(), faults);
+        set_speaker(self.number);
         // What the process does while it is dropped happens to a disk that nobody sees.
         self.disk = image.build();
         if let Some(process) = self.process.take() {
@@ -168,6 +170,7 @@ impl Member {
     /// Runs the process for a time. Gives the node once, when it has started.
     pub(crate) fn drive(&mut self, step: Duration) -> Option<LocalClient> {
         let number = self.number;
+        set_speaker(number);
         let process = self.process.as_mut()?;
         let nanos = step.as_nanos() as i64;
         let local = Duration::from_nanos((nanos + nanos * self.drift_ppm / 1_000_000) as u64);

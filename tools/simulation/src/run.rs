@@ -21,6 +21,7 @@ use bowline_testing::linear;
 pub use crate::clients::Counts;
 use crate::cluster::Cluster;
 use crate::faults::{Injector, plan};
+use crate::story::Story;
 
 /// How long the checker of histories may take.
 const CHECK_BUDGET: Duration = Duration::from_secs(60);
@@ -119,20 +120,8 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         .collect();
     let mut injector = Injector::new(left);
     let mut cluster = Cluster::new(options.members, fastrand::u64(..), options.traces_wire);
-    (0..options.members).for_each(|member| cluster.start(member));
-    let mut compared = Duration::ZERO;
-    while cluster.now < span && cluster.failure.is_none() {
-        injector.step(&mut cluster);
-        cluster.step();
-        if cluster.now >= compared + COMPARE_EVERY {
-            compared = cluster.now;
-            cluster.compare();
-        }
-    }
-    if cluster.failure.is_none() {
-        injector.finish(&mut cluster);
-        settle(&mut cluster);
-    }
+    let trace = cluster.trace.clone();
+    tracing::subscriber::with_default(Story { trace }, || live(&mut cluster, &mut injector, span));
     judge(&mut cluster);
     let (trace, hash) = cluster.trace.finish();
     let (_, counts, _) = cluster.history.finish();
@@ -143,6 +132,24 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         trace,
         hash,
         counts,
+    }
+}
+
+/// From the founding until all members agree in the end, or something is wrong.
+fn live(cluster: &mut Cluster, injector: &mut Injector, span: Duration) {
+    (0..cluster.members.len()).for_each(|member| cluster.start(member));
+    let mut compared = Duration::ZERO;
+    while cluster.now < span && cluster.failure.is_none() {
+        injector.step(cluster);
+        cluster.step();
+        if cluster.now >= compared + COMPARE_EVERY {
+            compared = cluster.now;
+            cluster.compare();
+        }
+    }
+    if cluster.failure.is_none() {
+        injector.finish(cluster);
+        settle(cluster);
     }
 }
 

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 struct State {
     now: Duration,
     text: String,
-    lines: u64,
     hash: u64,
 }
 
@@ -34,10 +33,16 @@ impl Trace {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         state.hash = hashed;
-        state.lines += 1;
     }
 
-    /// The text, and a hash of it.
+    /// Notes what a member says of itself, which no hash has: `|` marks the line.
+    pub(crate) fn say(&self, who: impl std::fmt::Display, what: impl std::fmt::Display) {
+        let mut state = self.0.lock();
+        let millis = state.now.as_millis();
+        let _ = writeln!(state.text, "{millis:>6} ms| {who:<4} {what}");
+    }
+
+    /// The text, and a hash of what two runs must have in common.
     pub(crate) fn finish(&self) -> (String, u64) {
         let state = self.0.lock();
         (state.text.clone(), state.hash)

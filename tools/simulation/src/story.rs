@@ -1,0 +1,70 @@
+//! What the members say of themselves: their log lines, as a part of the trace.
+//!
+//! They may name times of the machine, so the comparison of two runs leaves them out.
+
+use std::cell::Cell;
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::member::name;
+use crate::trace::Trace;
+
+thread_local! {
+    /// The member that runs.
+    static SPEAKER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// From now on a member runs.
+pub(crate) fn set_speaker(member: usize) {
+    SPEAKER.set(member);
+}
+
+/// Writes log lines into a trace.
+pub(crate) struct Story {
+    pub(crate) trace: Trace,
+}
+
+impl Subscriber for Story {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO && metadata.target().starts_with("bowline")
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let level = event.metadata().level();
+        let Line { message, fields } = line;
+        let said = format_args!("{level} {message}{fields}");
+        self.trace.say(name(SPEAKER.get()), said);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
