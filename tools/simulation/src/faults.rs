@@ -106,8 +106,14 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];
         let to = from + Duration::from_millis(random.u64(1..longest));
         faults.push(Fault { kind, from, to });
-        if random.u8(0..8) == 0 {
-            faults.extend(overtaken(&mut random, members, from));
+        if random.u8(0..6) == 0 {
+            // Nothing else begins: the others have time to go on without it.
+            let scene = match random.bool() {
+                true => overtaken(&mut random, members, from),
+                false => vec![left_behind(&mut random, from)],
+            };
+            from = scene.iter().map(|fault| fault.to).max().unwrap_or(from);
+            faults.extend(scene);
         }
         from += Duration::from_millis(random.u64(1..pause_max));
     }
@@ -116,7 +122,7 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
 
 /// A member is paused for long enough that the others elect another leader, and nobody tells it when it goes on:
 /// soon after it was paused nothing comes to it any more.
-fn overtaken(random: &mut fastrand::Rng, members: usize, from: Duration) -> [Fault; 2] {
+fn overtaken(random: &mut fastrand::Rng, members: usize, from: Duration) -> Vec<Fault> {
     let member = random.usize(0..members);
     let to = from + Duration::from_millis(random.u64(1200..3500));
     let paused = Fault {
@@ -129,7 +135,14 @@ fn overtaken(random: &mut fastrand::Rng, members: usize, from: Duration) -> [Fau
         from: from + Duration::from_millis(random.u64(0..20)),
         to: to + Duration::from_millis(random.u64(100..1000)),
     };
-    [paused, isolated]
+    vec![paused, isolated]
+}
+
+/// The leader is cut off for long enough that the others elect another one.
+fn left_behind(random: &mut fastrand::Rng, from: Duration) -> Fault {
+    let to = from + Duration::from_millis(random.u64(1500..5000));
+    let kind = Kind::Isolated(LEADER);
+    Fault { kind, from, to }
 }
 
 /// The faults of a run, while it runs.
