@@ -6,16 +6,14 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::vfs::Vfs;
 use bowline::{Background, Db};
 use bowline_cluster::peer::PeerOptions;
 use bowline_cluster::{LocalClient, Node, NodeConfig};
-use bowline_storage::Clock;
-use bowline_testing::SimDisk;
 use bowline_testing::crash::{CrashImage, Faults};
+use bowline_testing::{ManualClock, SimDisk};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -23,25 +21,6 @@ use tokio::time::Instant;
 use crate::story::set_speaker;
 use crate::trace::Trace;
 use crate::wire::{Host, Wire};
-
-/// Long after the epoch, so that a clock can be set back.
-const EPOCH_MS: u64 = 1_800_000_000_000;
-
-/// A member's clock.
-#[derive(Debug, Default)]
-struct SimClock {
-    monotonic_ns: AtomicU64,
-}
-
-impl Clock for SimClock {
-    fn monotonic(&self) -> Duration {
-        Duration::from_nanos(self.monotonic_ns.load(Ordering::Relaxed))
-    }
-
-    fn wall_ms(&self) -> u64 {
-        EPOCH_MS + self.monotonic().as_millis() as u64
-    }
-}
 
 /// How a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,7 +47,7 @@ pub(crate) struct Member {
     pub(crate) number: usize,
     disk: SimDisk,
     host: Host,
-    clock: Arc<SimClock>,
+    clock: ManualClock,
     cluster: Vec<(String, String)>,
     process: Option<Process>,
     /// Whether the process is stopped, as by SIGSTOP; the time passes.
@@ -84,7 +63,7 @@ impl Member {
             number,
             disk: SimDisk::new(),
             host: wire.host(number),
-            clock: Arc::default(),
+            clock: ManualClock::new(),
             cluster: (0..members).map(|at| (name(at), Wire::url(at))).collect(),
             process: None,
             is_paused: false,
@@ -96,7 +75,7 @@ impl Member {
     fn config(&self) -> NodeConfig {
         let database = Db::builder()
             .background(Background::Manual)
-            .clock(self.clock.clone())
+            .clock(Arc::new(self.clock.clone()))
             // So that tables are written and merged within a run.
             .memtable_bytes(256 << 10)
             .log_segment_bytes(64 << 10);
@@ -175,9 +154,7 @@ impl Member {
         let nanos = step.as_nanos() as i64;
         let local = Duration::from_nanos((nanos + nanos * self.drift_ppm / 1_000_000) as u64);
         process.elapsed += local;
-        self.clock
-            .monotonic_ns
-            .fetch_add(local.as_nanos() as u64, Ordering::Relaxed);
+        self.clock.advance(local);
         if self.is_paused {
             return None;
         }

@@ -4,7 +4,7 @@
 //! its successor. Each was asked after the new value was acknowledged, so no answer may be older.
 //!
 //! Others write while it is stopped, so answers to its requests wait in its sockets, too. Once they renewed
-//! its lease as if they had been given when it woke: docs/bugs.md, row 238.
+//! its lease as if they had been given when it woke: docs/bugs.md has the story.
 
 use std::time::{Duration, Instant};
 
@@ -112,7 +112,9 @@ async fn one_round(cluster: &mut Cluster, round: u64, random: &mut fastrand::Rng
         busy.spawn(async move {
             loop {
                 // Those that the stop meets are not answered.
-                let _ = client.put(format!("busy-{at}"), "x").await;
+                if client.put(format!("busy-{at}"), "x").await.is_err() {
+                    sleep(Duration::from_millis(10)).await;
+                }
             }
         });
     }
