@@ -18,10 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     db.put("svc/web", "10.0.0.9")?;
     assert_eq!(db.get("svc/api")?.as_deref(), Some(&b"10.0.0.7"[..]));
 
-    // Set a key only if nobody changed it since it was read. 0 would mean "must be absent".
+    // Set a key only if nobody changed it since it was read.
     let second = db.compare_and_swap("svc/api", Expected::Revision(first), "10.0.0.8")?;
     let lost = db.compare_and_swap("svc/api", Expected::Revision(first), "10.0.0.1");
-    assert!(matches!(lost, Err(Error::CompareFailed { actual, .. }) if actual == second));
+    assert!(matches!(lost, Err(Error::CompareFailed { actual, .. }) if actual == Some(second)));
 
     // A snapshot does not change, whatever is committed after it was taken.
     let before = db.snapshot();

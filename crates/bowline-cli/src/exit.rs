@@ -300,7 +300,7 @@ pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bowline::Revision;
+    use bowline::{Expected, Revision};
     use std::path::Path;
 
     use super::*;
@@ -317,8 +317,8 @@ mod tests {
     fn errors_of_the_database_map_to_what_a_script_would_do_next() {
         let lost = bowline::Error::CompareFailed {
             key: "\"k\"".into(),
-            expected: Revision::new(1),
-            actual: Revision::new(2),
+            expected: Expected::Revision(Revision::new(1)),
+            actual: Some(Revision::new(2)),
         };
         assert_eq!(Exit::of_database(&lost), Exit::Conflict);
         assert_eq!(Exit::of_database(&bowline::Error::EmptyKey), Exit::Invalid);

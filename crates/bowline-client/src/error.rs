@@ -20,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use bowline_types::{Revision, Touched};
+use bowline_types::{Expected, Revision, Touched};
 
 /// Shorthand for results of the client.
 ///
@@ -222,16 +222,17 @@ pub enum Error {
     },
     /// A transaction expected a key at another revision. Nothing was written.
     #[error(
-        "compare-and-swap lost: key {} is at revision {actual} (0 = absent), expected {expected}: read it again, then retry",
-        .key.escape_ascii()
+        "compare-and-swap lost: key {} is {}, and should be {expected}: read it again, then retry",
+        .key.escape_ascii(),
+        Expected::from(*actual)
     )]
     CompareFailed {
         /// The key.
         key: Bytes,
-        /// The expected modification revision; 0 = absent.
-        expected: Revision,
-        /// The actual one; 0 = absent.
-        actual: Revision,
+        /// What it should be.
+        expected: Expected,
+        /// Its modification revision; `None`: it is absent.
+        actual: Option<Revision>,
     },
     /// The transaction has been committed.
     #[error("the transaction has been committed: begin another one")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bowline_types::LeaseId;
+use bowline_types::{Expected, LeaseId};
 
 use crate::Revision;
 
@@ -31,7 +31,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// db.put("leader", "a")?;
 /// match db.compare_and_swap("leader", Expected::Absent, "b") {
 ///     Ok(revision) => println!("leads since revision {revision}"),
-///     Err(Error::CompareFailed { actual, .. }) => println!("another leads since revision {actual}"),
+///     Err(Error::CompareFailed { actual, .. }) => println!("another leads since {actual:?}"),
 ///     Err(error) if error.is_retryable() => println!("try again: {error}"),
 ///     Err(error) => return Err(error),
 /// }
@@ -68,15 +68,16 @@ pub enum Error {
     },
     /// A compare-and-swap found another revision than it expected. Nothing was written.
     #[error(
-        "compare-and-swap lost: key {key} is at revision {actual} (0 = absent), expected {expected}: read it again, then retry"
+        "compare-and-swap lost: key {key} is {}, and should be {expected}: read it again, then retry",
+        Expected::from(*actual)
     )]
     CompareFailed {
         /// The key, escaped.
         key: String,
-        /// The expected modification revision; 0 = absent.
-        expected: Revision,
-        /// The actual modification revision; 0 = absent.
-        actual: Revision,
+        /// What it should be.
+        expected: Expected,
+        /// Its modification revision; `None`: it is absent.
+        actual: Option<Revision>,
     },
     /// The key has no bytes.
     #[error("the key is empty: give at least one byte")]

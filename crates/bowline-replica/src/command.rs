@@ -10,7 +10,7 @@ use bowline_storage::{Index, Value};
 use bowline_core::kv::Entry;
 use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
-use bowline_types::{BlockId, GraphWrite, Revision, Touched, show_key};
+use bowline_types::{BlockId, Expected, GraphWrite, Revision, Touched, show_key};
 
 /// One command.
 #[derive(Debug, Clone, PartialEq)]
@@ -533,7 +533,8 @@ pub enum Refusal {
     },
     /// A key is not at the expected revision.
     #[error(
-        "key {} is at revision {actual} (0 = absent), expected {expected}: read it again, then retry", show_key(.key)
+        "key {} is {}, and should be {}: read it again, then retry",
+        show_key(.key), Expected::of_mod_revision(*actual), Expected::of_mod_revision(*expected)
     )]
     CompareFailed {
         /// The key.

@@ -1,5 +1,7 @@
 //! [`Expected`]: the precondition of a compare-and-swap.
 
+use std::fmt;
+
 use crate::Revision;
 
 /// The state that a key must have, so that a write goes through.
@@ -20,12 +22,53 @@ pub enum Expected {
 }
 
 impl Expected {
+    /// As the wire writes it: a modification revision, or 0 for an absent key.
+    ///
+    /// ```
+    /// use bowline_types::{Expected, Revision};
+    ///
+    /// assert_eq!(Expected::of_mod_revision(Revision::ZERO), Expected::Absent);
+    /// ```
+    #[must_use]
+    pub fn of_mod_revision(revision: Revision) -> Expected {
+        match revision {
+            Revision::ZERO => Expected::Absent,
+            revision => Expected::Revision(revision),
+        }
+    }
+
+    /// The modification revision of the key; `None` for an absent one.
+    ///
+    /// ```
+    /// use bowline_types::{Expected, Revision};
+    ///
+    /// assert_eq!(Expected::Revision(Revision::new(7)).revision(), Some(Revision::new(7)));
+    /// assert_eq!(Expected::Absent.revision(), None);
+    /// ```
+    #[must_use]
+    pub fn revision(self) -> Option<Revision> {
+        match self {
+            Expected::Absent | Expected::Revision(Revision::ZERO) => None,
+            Expected::Revision(revision) => Some(revision),
+        }
+    }
+
     /// The modification revision as the wire compares it, which is 0 for an absent key.
     #[must_use]
     pub fn mod_revision(self) -> Revision {
         match self {
             Expected::Absent => Revision::ZERO,
             Expected::Revision(revision) => revision,
+        }
+    }
+}
+
+/// The rest of a sentence that begins with "the key is".
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.revision() {
+            None => f.write_str("absent"),
+            Some(revision) => write!(f, "at revision {revision}"),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Simulates a cluster, seed after seed.
 //!
-//! `simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N]`
+//! `simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once]`
 //!
-//! Each seed runs twice, each time in a process of its own, and both runs must be the same: in one process the
+//! Each seed runs twice, unless `--once` is given, each time in a process of its own, and both runs must be the same: in one process the
 //! second run would find counters of the first. A seed that fails is shrunk: faults are left out one by one for
 //! as long as it fails. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
 //! each connection.
@@ -23,6 +23,7 @@ struct Arguments {
     first: Option<u64>,
     jobs: u64,
     is_one: bool,
+    is_once: bool,
     options: Options,
 }
 
@@ -40,6 +41,7 @@ fn arguments() -> Arguments {
         first: None,
         jobs: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
         is_one: false,
+        is_once: false,
         options: Options::default(),
     };
     // `--seed 7` and `--seed=7` are the same.
@@ -64,6 +66,7 @@ fn arguments() -> Arguments {
             }
             "--jobs" => parsed.jobs = number(&value()),
             "--one" => parsed.is_one = true,
+            "--once" => parsed.is_once = true,
             "--wire" => options.traces_wire = true,
             count => parsed.seeds = number(count),
         }
@@ -80,7 +83,7 @@ fn arguments() -> Arguments {
 fn usage(reason: &str) -> ! {
     eprintln!("{reason}");
     eprintln!(
-        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--one] [--wire]"
+        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--one] [--wire]"
     );
     std::process::exit(2)
 }
@@ -119,7 +122,8 @@ fn many(arguments: &Arguments) -> ExitCode {
                     if at >= arguments.seeds {
                         return;
                     }
-                    let (report, is_right) = check(first.wrapping_add(at), &arguments.options);
+                    let seed = first.wrapping_add(at);
+                    let (report, is_right) = check(seed, &arguments.options, !arguments.is_once);
                     let _printing = printing.lock();
                     println!("{report}");
                     if !is_right {
@@ -131,7 +135,8 @@ fn many(arguments: &Arguments) -> ExitCode {
     });
     let failed = failed.into_inner();
     let (seeds, seconds) = (arguments.seeds, began.elapsed().as_secs_f64());
-    println!("{seeds} seeds from {first} on, each twice: {failed} failed, {seconds:.1} s");
+    let times = if arguments.is_once { "once" } else { "twice" };
+    println!("{seeds} seeds from {first} on, each {times}: {failed} failed, {seconds:.1} s");
     ExitCode::from(u8::from(failed > 0))
 }
 
@@ -157,9 +162,14 @@ fn start(seed: u64, options: &Options) -> Output {
     output.expect("the program can be started")
 }
 
-/// Runs a seed twice. Gives what to print, and whether all was right.
-fn check(seed: u64, options: &Options) -> (String, bool) {
-    let (ran, again) = (start(seed, options), start(seed, options));
+/// Runs a seed, twice if asked. Gives what to print, and whether all was right.
+fn check(seed: u64, options: &Options, is_twice: bool) -> (String, bool) {
+    let ran = start(seed, options);
+    let again = if is_twice {
+        start(seed, options)
+    } else {
+        ran.clone()
+    };
     let text = String::from_utf8_lossy(&ran.stdout);
     let text_again = String::from_utf8_lossy(&again.stdout);
     // What the members log may name times of the machine.

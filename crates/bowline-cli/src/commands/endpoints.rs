@@ -125,7 +125,7 @@ fn hashkv(
         revision = Some(asked);
         // A member that is behind does not have it yet; a linearizable read makes it catch up.
         remote.wait(remote.client.get("\0"))?;
-        let hash = remote.wait(remote.client.hash_kv(asked))?;
+        let hash = remote.wait(remote.client.hash_kv(Some(asked)))?;
         Ok(vec![
             endpoint.into(),
             u64::from(hash.hash).into(),

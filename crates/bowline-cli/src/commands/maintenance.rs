@@ -39,7 +39,7 @@ pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
             ]
         }
         (Target::Remote(remote), Some(revision)) => {
-            let header = remote.wait(remote.client.compact(revision, true))?;
+            let header = remote.wait(remote.client.trim_history(revision, true))?;
             vec![
                 ("oldest_revision", revision.into()),
                 ("revision", header.revision.into()),

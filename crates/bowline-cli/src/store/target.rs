@@ -159,15 +159,13 @@ impl Target {
             return Ok(reply.header.revision);
         }
         let actual = match reply.replies.first() {
-            Some(OperationReply::Get(found)) => found
-                .entry()
-                .map_or(Revision::ZERO, |entry| entry.mod_revision),
-            _ => Revision::ZERO,
+            Some(OperationReply::Get(found)) => found.entry().map(|entry| entry.mod_revision),
+            _ => None,
         };
         // The library's own error, so that the same loss reads the same in both places.
         Err(Failure::from(bowline::Error::CompareFailed {
             key: escape(&key).into_owned(),
-            expected: expected.mod_revision(),
+            expected,
             actual,
         }))
     }

@@ -348,7 +348,7 @@ async fn contents(cluster: &Cluster, shared: &Shared, member: usize, revision: u
     let reply = client.get("health").await.expect("healed");
     assert!(reply.header.revision >= revision);
     let hash = client
-        .hash_kv(Revision::new(revision))
+        .hash_kv(Some(Revision::new(revision)))
         .await
         .expect("healed");
     let graph = client.graph();

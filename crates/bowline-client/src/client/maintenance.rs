@@ -11,7 +11,7 @@ impl Client {
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
     /// // Keeps the last 10,000 revisions, and waits until the space of the others is free.
     /// let newest = client.status().await?.header.revision;
-    /// client.compact(newest.saturating_sub(10_000), true).await?;
+    /// client.trim_history(newest.saturating_sub(10_000), true).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -19,8 +19,8 @@ impl Client {
     /// # Errors
     /// `Compacted` when it was trimmed that far already, `FutureRevision`; those of [any
     /// change](crate::Error#errors-of-any-change).
-    pub async fn compact(&self, revision: Revision, physical: bool) -> Result<Header> {
-        maintenance::compact(&self.caller, revision, physical).await
+    pub async fn trim_history(&self, revision: Revision, physical: bool) -> Result<Header> {
+        maintenance::trim_history(&self.caller, revision, physical).await
     }
 
     /// Reads the state of the member.
@@ -105,14 +105,12 @@ impl Client {
         maintenance::defragment(&self.caller).await
     }
 
-    /// Hashes all keys of the member as of a revision; as of the newest for 0.
+    /// Hashes all keys of the member as of a revision; as of its newest for `None`.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-    /// use bowline_client::Revision;
-    ///
-    /// let newest = client.hash_kv(Revision::ZERO).await?;
-    /// let same = client.hash_kv(newest.header.revision).await?;
+    /// let newest = client.hash_kv(None).await?;
+    /// let same = client.hash_kv(Some(newest.header.revision)).await?;
     /// println!("{:08x} and {:08x}", newest.hash, same.hash);
     /// # Ok(())
     /// # }
@@ -120,7 +118,7 @@ impl Client {
     ///
     /// # Errors
     /// `Compacted`, `FutureRevision`; those of [any read](crate::Error#errors-of-any-read).
-    pub async fn hash_kv(&self, revision: Revision) -> Result<HashKv> {
+    pub async fn hash_kv(&self, revision: Option<Revision>) -> Result<HashKv> {
         maintenance::hash_kv(&self.caller, revision).await
     }
 

@@ -1,6 +1,7 @@
 //! Reads of one key or many.
 
 use std::future::IntoFuture;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bowline_proto::etcdserverpb::kv_client::KvClient;
@@ -36,8 +37,7 @@ use crate::{BoxFuture, Entry, Header, KeyRange, ReadLevel, Result};
 /// println!("{} of {} jobs", page.entries.len(), page.count);
 ///
 /// // Jobs that were made and changed within some revisions.
-/// let (from, upto) = (then.get(), newest.header.revision.get());
-/// let young = client.get("jobs/").prefix().created(from..=upto).modified(from..=upto).await?;
+/// let young = client.get("jobs/").prefix().created(then..).modified(..newest.header.revision).await?;
 /// println!("{} young jobs", young.entries.len());
 /// # Ok(())
 /// # }
@@ -54,6 +54,23 @@ pub struct Get {
 #[derive(Debug, Clone)]
 pub(crate) struct Read {
     pub(crate) request: RangeRequest,
+}
+
+/// The least and the greatest revision of a range, as the wire has them: 0 is no bound.
+fn bounds(revisions: impl RangeBounds<Revision>) -> (i64, i64) {
+    /// No entry has revisions between these.
+    const NONE: (i64, i64) = (i64::MAX, 1);
+    let least = match revisions.start_bound() {
+        Bound::Unbounded => 0,
+        Bound::Included(revision) => signed(revision.get()),
+        Bound::Excluded(revision) => signed(revision.saturating_add(1).get()),
+    };
+    let most = match revisions.end_bound() {
+        Bound::Unbounded => return (least, 0),
+        Bound::Included(revision) => signed(revision.get()),
+        Bound::Excluded(revision) => signed(revision.saturating_sub(1).get()),
+    };
+    if most == 0 { NONE } else { (least, most) }
 }
 
 /// What entries are sorted by.
@@ -208,16 +225,37 @@ impl Get {
     }
 
     /// Only entries last changed at these revisions.
-    pub fn modified(mut self, revisions: std::ops::RangeInclusive<u64>) -> Get {
-        self.read.request.min_mod_revision = signed(*revisions.start());
-        self.read.request.max_mod_revision = signed(*revisions.end());
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::Revision;
+    ///
+    /// let since = Revision::new(1_000);
+    /// println!("{} new ones", client.get("svc/").prefix().modified(since..).await?.count);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn modified(mut self, revisions: impl RangeBounds<Revision>) -> Get {
+        let (least, most) = bounds(revisions);
+        self.read.request.min_mod_revision = least;
+        self.read.request.max_mod_revision = most;
         self
     }
 
     /// Only entries made at these revisions.
-    pub fn created(mut self, revisions: std::ops::RangeInclusive<u64>) -> Get {
-        self.read.request.min_create_revision = signed(*revisions.start());
-        self.read.request.max_create_revision = signed(*revisions.end());
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::Revision;
+    ///
+    /// let old = client.get("svc/").prefix().created(..Revision::new(1_000)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn created(mut self, revisions: impl RangeBounds<Revision>) -> Get {
+        let (least, most) = bounds(revisions);
+        self.read.request.min_create_revision = least;
+        self.read.request.max_create_revision = most;
         self
     }
 
@@ -341,5 +379,22 @@ impl RangeReply {
     #[must_use]
     pub fn value(&self) -> Option<&[u8]> {
         self.entry().map(|entry| &entry.value[..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_bound_is_zero_and_an_empty_range_is_not_every_revision() {
+        let at = Revision::new;
+        assert_eq!(bounds(..), (0, 0));
+        assert_eq!(bounds(at(3)..), (3, 0));
+        assert_eq!(bounds(..at(3)), (0, 2));
+        assert_eq!(bounds(at(3)..=at(9)), (3, 9));
+        for empty in [bounds(..at(1)), bounds(at(0)..=at(0)), bounds(..at(0))] {
+            assert!(empty.0 > empty.1 && empty.1 > 0, "{empty:?}");
+        }
     }
 }

@@ -120,8 +120,8 @@ impl fmt::Display for AlarmKind {
 /// use bowline_client::{Client, HashKv};
 ///
 /// // Compares two members as of one revision.
-/// let one: HashKv = client.hash_kv(client.status().await?.header.revision).await?;
-/// let other = Client::connect(["10.0.0.2:2379"]).await?.hash_kv(one.hash_revision).await?;
+/// let one: HashKv = client.hash_kv(Some(client.status().await?.header.revision)).await?;
+/// let other = Client::connect(["10.0.0.2:2379"]).await?.hash_kv(Some(one.hash_revision)).await?;
 /// // Members that have compacted differently hash different revisions.
 /// if one.compact_revision == other.compact_revision {
 ///     assert_eq!(one.hash, other.hash);
@@ -157,7 +157,11 @@ fn of_wire(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
 }
 
 /// See [`Client::compact`](crate::Client::compact).
-pub(crate) async fn compact(caller: &Caller, revision: Revision, physical: bool) -> Result<Header> {
+pub(crate) async fn trim_history(
+    caller: &Caller,
+    revision: Revision,
+    physical: bool,
+) -> Result<Header> {
     let request = pb::CompactionRequest {
         revision: signed(revision.get()),
         physical,
@@ -270,9 +274,10 @@ pub(crate) async fn defragment(caller: &Caller) -> Result<Header> {
 }
 
 /// See [`Client::hash_kv`](crate::Client::hash_kv).
-pub(crate) async fn hash_kv(caller: &Caller, revision: Revision) -> Result<HashKv> {
+pub(crate) async fn hash_kv(caller: &Caller, revision: Option<Revision>) -> Result<HashKv> {
     let request = pb::HashKvRequest {
-        revision: signed(revision.get()),
+        // 0 is the newest.
+        revision: revision.map_or(0, |revision| signed(revision.get())),
     };
     let (reply, metadata) =
             caller

@@ -437,7 +437,7 @@ impl Transaction {
     /// tx.compare_and_swap("leader", Expected::Absent, "me")?;
     /// tx.put("leader/address", "10.0.0.7")?;
     /// match tx.commit().await {
-    ///     Err(Error::CompareFailed { actual, .. }) => println!("somebody leads since revision {actual}"),
+    ///     Err(Error::CompareFailed { actual, .. }) => println!("somebody leads since {actual:?}"),
     ///     committed => println!("leads since revision {}", committed?.revision),
     /// }
     /// # Ok(())
@@ -718,8 +718,8 @@ fn committed(reply: pb::CommitReply, read_revision: Revision) -> Result<Committe
         }),
         Some(Outcome::Mismatch(mismatch)) => Err(Error::CompareFailed {
             key: mismatch.key,
-            expected: Revision::new(mismatch.expected),
-            actual: Revision::new(mismatch.actual),
+            expected: Expected::of_mod_revision(Revision::new(mismatch.expected)),
+            actual: Expected::of_mod_revision(Revision::new(mismatch.actual)).revision(),
         }),
         None => Err(senseless("it does not say what became of the commit").of_change()),
     }

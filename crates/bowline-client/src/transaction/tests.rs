@@ -109,7 +109,7 @@ fn a_conflict_is_an_error_and_not_a_commit() {
             expected,
             actual,
             ..
-        }) if expected == 3 && actual == 4
+        }) if expected == Expected::Revision(Revision::new(3)) && actual == Some(Revision::new(4))
     ));
     assert!(matches!(of(None), Err(Error::UnknownOutcome { .. })));
 }

@@ -76,7 +76,7 @@ fn ranges_have_limits_orders_and_counts() {
         let newest = prefix.entries[1].mod_revision;
         let modified = client
             .range(KeyRange::all())
-            .modified(newest.get()..=newest.get())
+            .modified(newest..=newest)
             .await
             .unwrap();
         assert_eq!(keys(&modified), ["b/2"]);
@@ -170,13 +170,13 @@ fn refusals_have_types() {
         let client = cluster.client().await;
         let revision = client.put("k", "v").await.unwrap().header.revision;
         client.put("k", "w").await.unwrap();
-        client.compact(revision + 1, true).await.unwrap();
+        client.trim_history(revision + 1, true).await.unwrap();
 
         let error = client.get("k").revision(revision).await.unwrap_err();
         assert!(matches!(error, Error::Compacted { .. }), "{error:?}");
         let error = client.get("k").revision(revision + 100).await.unwrap_err();
         assert!(matches!(error, Error::FutureRevision), "{error:?}");
-        let error = client.compact(revision, false).await.unwrap_err();
+        let error = client.trim_history(revision, false).await.unwrap_err();
         assert!(matches!(error, Error::Compacted { .. }), "{error:?}");
         let error = client.put("", "v").await.unwrap_err();
         assert!(matches!(error, Error::EmptyKey), "{error:?}");

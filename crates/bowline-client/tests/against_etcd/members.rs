@@ -76,7 +76,7 @@ fn leadership_moves() {
         for endpoint in cluster.endpoints() {
             let client = Client::connect([endpoint]).await.unwrap();
             let revision = client.get("k").await.unwrap().header.revision;
-            hashes.push(client.hash_kv(revision).await.unwrap().hash);
+            hashes.push(client.hash_kv(Some(revision)).await.unwrap().hash);
         }
         assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
     });

@@ -90,7 +90,10 @@ fn a_compacted_start_is_an_error_that_names_the_oldest() {
         for _ in 0..5 {
             revision = put(&client, "k").await;
         }
-        client.compact(Revision::new(revision), true).await.unwrap();
+        client
+            .trim_history(Revision::new(revision), true)
+            .await
+            .unwrap();
         let error = match client.watch("k").from(Revision::new(revision - 3)).await {
             Ok(mut watcher) => {
                 let error = next(&mut watcher).await.unwrap_err();

@@ -443,22 +443,21 @@ impl LocalClient {
     ///
     /// # Errors
     /// `Refused` for a revision that cannot be read.
-    pub fn hash_kv(&self, revision: Revision) -> Result<(u32, Revision, Revision)> {
+    pub fn hash_kv(&self, revision: Option<Revision>) -> Result<(u32, Revision, Revision)> {
         let db = self.db();
-        let refused = |error| match error {
-            bowline::Error::Compacted { oldest, .. } => {
-                Refusal::Compacted { revision, oldest }.into()
-            }
-            bowline::Error::FutureRevision { current, .. } => Refusal::FutureRevision {
-                revision,
-                newest: current,
-            }
-            .into(),
-            other => Error::from(other),
-        };
         let snapshot = match revision {
-            Revision::ZERO => db.snapshot(),
-            at => db.snapshot_at(at).map_err(refused)?,
+            None => db.snapshot(),
+            Some(revision) => db.snapshot_at(revision).map_err(|error| match error {
+                bowline::Error::Compacted { oldest, .. } => {
+                    Refusal::Compacted { revision, oldest }.into()
+                }
+                bowline::Error::FutureRevision { current, .. } => Refusal::FutureRevision {
+                    revision,
+                    newest: current,
+                }
+                .into(),
+                other => Error::from(other),
+            })?,
         };
         // Without entries it must not be 0, which clients take for a missing hash.
         let mut hash = crc32c::crc32c(b"kv");

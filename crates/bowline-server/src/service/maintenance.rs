@@ -210,8 +210,12 @@ impl Maintenance for MaintenanceService {
         request: Request<pb::HashKvRequest>,
     ) -> Result<Response<pb::HashKvResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let revision = u64::try_from(request.into_inner().revision).unwrap_or(0);
-        let hashed = self.in_turn(move |client| client.hash_kv(Revision::new(revision)));
+        // 0 is the newest; so is what is less, as in etcd.
+        let asked = match request.into_inner().revision {
+            ..=0 => None,
+            revision => Some(Revision::new(revision.unsigned_abs())),
+        };
+        let hashed = self.in_turn(move |client| client.hash_kv(asked));
         let (hash, at, compacted) = hashed.await?;
         Ok(Response::new(pb::HashKvResponse {
             header: self.context.header_now(),

@@ -260,6 +260,8 @@ mod tests {
 
     use super::*;
 
+    // Nothing for Miri to see, and minutes of it.
+    #[cfg_attr(miri, ignore)]
     #[test]
     fn hashes_of_consecutive_ids_spread() {
         // 4,096 ids into 65,536 cells: chance fills about 3,970.

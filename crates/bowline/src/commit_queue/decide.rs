@@ -6,7 +6,7 @@ use std::ops::Bound;
 use bowline_storage::TreeId;
 use bowline_storage::engine::{CommitGroup, Engine};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
-use bowline_types::Revision;
+use bowline_types::{Expected, Revision};
 use smallvec::SmallVec;
 
 use super::request::{Prepared, Request};
@@ -286,8 +286,8 @@ fn refusal(violation: Violation) -> Error {
             actual,
         } => Error::CompareFailed {
             key: show_key(&key),
-            expected,
-            actual,
+            expected: Expected::of_mod_revision(expected),
+            actual: Expected::of_mod_revision(actual).revision(),
         },
         Violation::MissingBlock { id } => Error::MissingBlock { id },
         Violation::LeaseNotFound { id } => Error::LeaseNotFound { id },

@@ -101,7 +101,7 @@ fn one_of_many_threads_swaps_from_a_revision() -> Result<()> {
             )
             .map(drop)
         };
-        let lost = |error: &Error| matches!(error, Error::CompareFailed { actual, .. } if *actual > revision);
+        let lost = |error: &Error| matches!(error, Error::CompareFailed { actual: Some(actual), .. } if *actual > revision);
         assert_eq!(winners(attempt, lost), 1, "round {round}");
         let entry = db.entry("k")?.expect("the winner's");
         assert_eq!(entry.version, round + 1);

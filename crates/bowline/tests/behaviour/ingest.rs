@@ -248,7 +248,7 @@ fn who_has_read_what_it_changes_conflicts_and_it_never_does() -> Result<()> {
         let expected = db.entry(key(6))?.expect("it is there").mod_revision;
         assert_error!(
             db.compare_and_swap(key(6), Expected::Revision(expected - 1), "x"),
-            Error::CompareFailed { actual, .. } if actual == revision
+            Error::CompareFailed { actual, .. } if actual == Some(revision)
         );
         db.compare_and_swap(key(6), Expected::Revision(expected), "x")?;
     }

@@ -643,7 +643,11 @@ impl Run {
             Expected::Revision(Revision::new((actual + 1).get())),
             &value,
         ) {
-            Err(Error::CompareFailed { actual: found, .. }) if found == actual => Ok(()),
+            Err(Error::CompareFailed { actual: found, .. })
+                if found == Expected::of_mod_revision(actual).revision() =>
+            {
+                Ok(())
+            }
             Err(error) => Err(error),
             Ok(revision) => panic!("a wrong compare-and-swap committed at {revision}"),
         }

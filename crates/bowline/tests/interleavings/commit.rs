@@ -41,7 +41,10 @@ fn every_committer_gets_its_own_outcome() {
                             assert_eq!(entry.value[..], bytes(number));
                             Some(revision)
                         }
-                        Err(Error::CompareFailed { actual, .. }) => {
+                        Err(Error::CompareFailed {
+                            actual: Some(actual),
+                            ..
+                        }) => {
                             assert!(actual > start);
                             None
                         }

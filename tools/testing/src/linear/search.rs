@@ -30,6 +30,17 @@ struct Place {
     /// The number of operations in the order before this node.
     depth: usize,
     choices: Vec<usize>,
+    /// How many answered operations are left.
+    left: usize,
+}
+
+/// The node with the fewest answered operations left: what is shown when there is no order.
+#[derive(Default)]
+struct Best {
+    order: Vec<usize>,
+    state: Vec<Held>,
+    next: Vec<usize>,
+    left: usize,
 }
 
 pub(super) struct Search<'a> {
@@ -99,13 +110,13 @@ impl<'a> Search<'a> {
     pub(super) fn run(mut self, budget: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + budget;
         let done = Set::empty(self.operations.len());
-        let mut stuck = Stuck {
-            order: Vec::new(),
-            state: vec![None; self.keys],
-            next: Vec::new(),
+        let left = { self.operations.iter() }.filter(|one| one.end.is_some());
+        let left = left.count();
+        let mut best = Best {
             left: usize::MAX,
+            ..Best::default()
         };
-        let Some(first) = self.enter(done, vec![None; self.keys], &mut stuck) else {
+        let Some(first) = self.enter(done, vec![None; self.keys], left, &mut best) else {
             return Ok(());
         };
         let mut path = vec![first];
@@ -116,7 +127,7 @@ impl<'a> Search<'a> {
                 continue;
             };
             if Instant::now() >= deadline {
-                return Err(Failure::OutOfTime(stuck));
+                return Err(Failure::OutOfTime(self.stuck(&best)));
             }
             let Some(state) = self.operations[at].step(&place.state) else {
                 continue;
@@ -131,17 +142,36 @@ impl<'a> Search<'a> {
             if !self.tried.insert((done.clone(), state.clone())) {
                 continue;
             }
-            match self.enter(done, state, &mut stuck) {
+            let left = place.left - usize::from(self.operations[at].end.is_some());
+            match self.enter(done, state, left, &mut best) {
                 Some(next) => path.push(next),
                 None => return Ok(()),
             }
         }
-        Err(Failure::NotLinearizable(stuck))
+        Err(Failure::NotLinearizable(self.stuck(&best)))
     }
 
-    /// The node after these operations and all that can follow at once without ever changing anything; `None`
-    /// if no answered operation is left.
-    fn enter(&mut self, mut done: Set, state: Vec<Held>, stuck: &mut Stuck) -> Option<Place> {
+    fn stuck(&self, best: &Best) -> Stuck {
+        let copies = |list: &[usize]| -> Vec<_> {
+            list.iter().map(|&at| self.operations[at].clone()).collect()
+        };
+        Stuck {
+            order: copies(&best.order),
+            state: best.state.clone(),
+            next: copies(&best.next),
+            left: best.left,
+        }
+    }
+
+    /// The node after these operations, which leave `left` answered ones, and all that can follow at once without
+    /// ever changing anything; `None` if no answered operation is left.
+    fn enter(
+        &mut self,
+        mut done: Set,
+        state: Vec<Held>,
+        mut left: usize,
+        best: &mut Best,
+    ) -> Option<Place> {
         let choices = loop {
             let choices = self.choices(&done);
             let changes_nothing = |at: &usize| {
@@ -154,27 +184,22 @@ impl<'a> Search<'a> {
             }
             for at in free {
                 done.add(at);
+                left -= usize::from(self.operations[at].end.is_some());
                 self.order.push(at);
             }
         };
-        let is_left = |&at: &usize| self.operations[at].end.is_some() && !done.has(at);
-        let left = (0..self.operations.len()).filter(is_left).count();
-        if left < stuck.left {
-            let copies = |list: &[usize]| -> Vec<_> {
-                list.iter().map(|&at| self.operations[at].clone()).collect()
-            };
-            *stuck = Stuck {
-                order: copies(&self.order),
-                state: state.clone(),
-                next: copies(&choices),
-                left,
-            };
+        if left < best.left {
+            best.order.clone_from(&self.order);
+            best.state.clone_from(&state);
+            best.next.clone_from(&choices);
+            best.left = left;
         }
         (left > 0).then_some(Place {
             done,
             state,
             depth: self.order.len(),
             choices,
+            left,
         })
     }
 
