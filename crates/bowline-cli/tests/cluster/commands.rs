@@ -37,7 +37,7 @@ fn keys_are_put_read_swapped_and_deleted() {
     assert_eq!(place.ok("get greeting --raw"), "hi");
     let lost = place.fails("cas greeting 2 x", 3);
     assert!(
-        lost.contains("at revision 3") && lost.contains("expected 2"),
+        lost.contains("is at revision 3") && lost.contains("should be at revision 2"),
         "{lost}"
     );
     assert_eq!(place.json("cas greeting 3 x")[0]["revision"], 4);

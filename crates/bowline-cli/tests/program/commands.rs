@@ -82,7 +82,7 @@ fn history_watch_and_cas_tell_the_past() {
     assert_eq!(place.json("cas leader 0 one")[0]["revision"], 2);
     let lost = place.fails("cas leader 0 two", 3);
     assert!(
-        lost.contains("at revision 2") && lost.contains("expected 0"),
+        lost.contains("is at revision 2") && lost.contains("should be absent"),
         "{lost}"
     );
     place.ok("cas leader 2 two");

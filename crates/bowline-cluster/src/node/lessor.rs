@@ -29,7 +29,8 @@
 //! minute, shared by up to a thousand leases, and one renewed less than once a minute costs one command per
 //! renewal. Leases of a few seconds with many holders cost nothing.
 //!
-//! One task does all of it, one entry after the other: a clearing never precedes its record. A new leader
+//! One task does all of it, one entry after the other: a clearing never precedes its record. It pauses for a tick after
+//! a refusal, as while the lead is handed over. A new leader
 //! answers no request about leases before this task has begun its term: until then the table is that of a
 //! follower, or of an earlier term.
 
@@ -86,25 +87,29 @@ async fn keep_time(core: &Core) {
             armed_term = term;
             core.renewals.kept_term.send_replace(term);
         }
-        clear(core, term).await;
-        end(core, term).await;
-        tell(core, term).await;
+        let is_done = clear(core, term).await && end(core, term).await && tell(core, term).await;
         core.counts.lease_rounds.fetch_add(1, Ordering::Relaxed);
+        // A renewal that waits asks for the next round at once.
+        if !is_done {
+            tokio::time::sleep(TICK).await;
+        }
     }
 }
 
-/// Clears the records of leases that were renewed since.
-async fn clear(core: &Core, term: u64) {
+/// Clears the records of leases that were renewed since. Returns whether what was to be done is done, as the others do.
+async fn clear(core: &Core, term: u64) -> bool {
     let leases = core.replica.leases_to_clear(AT_ONCE);
-    if !leases.is_empty() {
-        let command = Command::LeaseRemaining { term, leases };
-        hand_in(core, term, &[command], "renewed").await;
-        core.renewals.cleared.send_replace(());
+    if leases.is_empty() {
+        return true;
     }
+    let command = Command::LeaseRemaining { term, leases };
+    let is_done = hand_in(core, term, &[command], "renewed").await;
+    core.renewals.cleared.send_replace(());
+    is_done
 }
 
 /// Ends leases whose time is over.
-async fn end(core: &Core, term: u64) {
+async fn end(core: &Core, term: u64) -> bool {
     let expired = core.replica.expired_leases();
     for some in expired.chunks(AT_ONCE) {
         let expire = |&(id, granted): &(LeaseId, u64)| Command::LeaseExpire {
@@ -114,21 +119,22 @@ async fn end(core: &Core, term: u64) {
         };
         let commands: Vec<_> = some.iter().map(expire).collect();
         if !hand_in(core, term, &commands, "ended").await {
-            return;
+            return false;
         }
         // Renewals of these leases wait for their end.
         core.renewals.cleared.send_replace(());
     }
+    true
 }
 
 /// Replicates remaining times.
-async fn tell(core: &Core, term: u64) {
+async fn tell(core: &Core, term: u64) -> bool {
     let interval = core.options.lease_checkpoint_interval;
     // A record takes a little space: while there is none, leases live longer.
     while !core.is_out_of_space() {
         let leases = core.replica.begin_checkpoint(interval, AT_ONCE);
         if leases.is_empty() {
-            return;
+            return true;
         }
         let told: Vec<LeaseLeft> = leases.clone();
         let command = Command::LeaseRemaining { term, leases };
@@ -138,16 +144,17 @@ async fn tell(core: &Core, term: u64) {
             Handed::Nowhere(error) => {
                 core.replica.end_checkpoint(&told);
                 tracing::debug!(%error, "what leases have left was not told; it is tried again");
-                return;
+                return false;
             }
             // The next leader may find the record: in this term no renewal of these leases is final.
             Handed::Unknown(error) => {
                 tracing::debug!(%error, "what leases have left may have been told");
-                return;
+                return false;
             }
         }
         core.renewals.cleared.send_replace(());
     }
+    true
 }
 
 /// Proposes commands; returns whether they were applied.

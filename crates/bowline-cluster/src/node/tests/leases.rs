@@ -378,3 +378,35 @@ async fn keys_of_a_lease_beyond_one_reply_are_refused_and_not_collected() {
     drop(leader);
     three.shutdown().await;
 }
+
+/// While a leader hands over the lead it accepts nothing. A renewal that waited for its record to be cleared and the
+/// rounds of the lessor woke each other without a pause: seen in a simulation, where they filled a moment of virtual time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lessor_whose_commands_are_refused_pauses() {
+    let clock = ManualClock::new();
+    let (mut three, leader) = led(&clock, |_| {}).await;
+    let client = three.client(leader);
+    grant(&client, SECOND * 600).await;
+    clock.advance(SECOND * 61);
+    three.until_recorded(true).await;
+    // It will not take the lead.
+    let next = (leader + 1) % 3;
+    let target = three.client(next).status().member_id;
+    three.stop(next).await;
+    let (mover, holder) = (client.clone(), client.clone());
+    let moving = tokio::spawn(async move { mover.move_leader(target).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let renewing = tokio::spawn(async move { holder.lease_keep_alive(ID).await });
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let core = client.core();
+    let rounds = || core.counts.lease_rounds.load(Ordering::Relaxed);
+    let before = rounds();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let more = rounds() - before;
+    let is_refused = !renewing.is_finished();
+    moving.abort();
+    renewing.abort();
+    three.shutdown().await;
+    assert!(is_refused, "the leader has accepted the clearing");
+    assert!(more <= 15, "{more} rounds in half a second");
+}
