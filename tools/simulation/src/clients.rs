@@ -3,15 +3,15 @@
 //! A client's time is the order of all calls and answers in this thread, so that two operations overlap in the
 //! history only if they did.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::Value;
 use bowline_cluster::{Error, LocalClient, ReadLevel};
 use bowline_replica::{
-    Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply, Relation,
-    Target, Txn,
+    Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply, Refusal,
+    Relation, Target, Txn,
 };
 use bowline_testing::linear::{Held, Operation};
 use parking_lot::Mutex;
@@ -28,6 +28,10 @@ struct State {
     /// The keys and values of eventual reads.
     eventual: BTreeSet<(usize, u64)>,
     failures: Vec<String>,
+    /// Keys of leases, and until when they were promised to be there.
+    promised: BTreeMap<Vec<u8>, Duration>,
+    /// Keys of leases, and when somebody was first told that they were deleted.
+    deleted: BTreeMap<Vec<u8>, Duration>,
     counts: Counts,
     is_over: bool,
 }
@@ -43,6 +47,8 @@ pub struct Counts {
     pub refused: u64,
     /// Eventual reads.
     pub eventual: u64,
+    /// Leases with a key.
+    pub leases: u64,
 }
 
 /// The history of a run. Clones are the same one.
@@ -103,7 +109,32 @@ impl History {
         self.state.lock().is_over = true;
     }
 
-    fn fail(&self, reason: String) {
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// A holder of a lease was promised its key until then.
+    pub(crate) fn is_promised(&self, key: &[u8], until: Duration) {
+        let mut state = self.state.lock();
+        let known = state.promised.entry(key.to_vec()).or_default();
+        *known = until.max(*known);
+    }
+
+    pub(crate) fn promised(&self, key: &[u8]) -> Duration {
+        self.state
+            .lock()
+            .promised
+            .get(key)
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// A watch has told that the key of a lease was deleted.
+    pub(crate) fn is_deleted(&self, key: &[u8], now: Duration) {
+        self.state.lock().deleted.entry(key.to_vec()).or_insert(now);
+    }
+
+    pub(crate) fn fail(&self, reason: String) {
         self.state.lock().failures.push(reason);
     }
 
@@ -120,7 +151,16 @@ impl History {
         failures.extend(invented.map(|(key, value)| {
             format!("an eventual read of r{key} gave {value}, which nobody has written there")
         }));
-        (operations, state.counts, failures)
+        for (key, until) in &state.promised {
+            let deleted = state.deleted.get(key).filter(|deleted| *deleted < until);
+            failures.extend(deleted.map(|deleted| {
+                let key = key.escape_ascii();
+                format!("{key} was deleted by {deleted:?}, and promised until {until:?}")
+            }));
+        }
+        let mut counts = state.counts;
+        counts.leases = state.promised.len() as u64;
+        (operations, counts, failures)
     }
 }
 
@@ -177,7 +217,7 @@ impl Client {
         loop {
             let pause = self.random.u64(1..=self.pause_max.as_millis() as u64);
             tokio::time::sleep(Duration::from_millis(pause)).await;
-            if self.history.state.lock().is_over {
+            if self.history.is_over() {
                 return;
             }
             let at = self.random.usize(0..KEYS);
@@ -221,6 +261,10 @@ impl Client {
                 return None;
             }
         };
+        if let Err(Refusal::NoSpace) = &applied.reply.result {
+            self.history.answer(&self.name, call, None);
+            return None;
+        }
         let Ok(Outcome::Txn(reply)) = &applied.reply.result else {
             let reason = format!("{}: an unexpected reply: {:?}", self.name, applied.reply);
             self.history.fail(reason);

@@ -10,7 +10,9 @@ use bowline_cluster::{Leadership, LocalClient};
 use tokio::sync::watch;
 
 use crate::clients::{Client, History};
+use crate::holders::{Holder, PREFIX};
 use crate::member::{End, Member, name};
+use crate::subscribers::{POLL_EVERY, Subscribers};
 use crate::trace::Trace;
 use crate::wire::Wire;
 
@@ -35,6 +37,9 @@ pub(crate) struct Cluster {
     leaders: BTreeMap<u64, u64>,
     /// The first hash of the trees at an index, and whose it is.
     hashes: BTreeMap<u64, (usize, bowline::TreeHashes)>,
+    subscribers: Subscribers,
+    /// What faults have met.
+    pub(crate) met: BTreeMap<String, u64>,
     lives: u64,
     clients_pause_max: Duration,
     pub(crate) failure: Option<String>,
@@ -47,12 +52,15 @@ impl Cluster {
         let wire_trace = traces_wire.then(|| trace.clone());
         let wire = Wire::new(members, random.u64(..), wire_trace);
         let new = |number| Member::new(number, members, &wire, trace.clone());
+        let history = History::new(trace.clone());
         Cluster {
             now: Duration::ZERO,
             members: (0..members).map(new).collect(),
             wire: wire.clone(),
             trace: trace.clone(),
-            history: History::new(trace.clone()),
+            history: history.clone(),
+            subscribers: Subscribers::new(random.u64(..), trace.clone(), history),
+            met: BTreeMap::new(),
             leadership: vec![None; members],
             ids: vec![0; members],
             leaders: BTreeMap::new(),
@@ -72,6 +80,7 @@ impl Cluster {
     pub(crate) fn end(&mut self, member: usize, end: End) {
         if self.members[member].is_up() {
             self.leadership[member] = None;
+            self.subscribers.leave(member);
             self.wire.stop(member, end != End::Killed);
             self.members[member].end(end);
         }
@@ -97,6 +106,11 @@ impl Cluster {
             }
             self.judge(member);
         }
+        if self.now.as_millis().is_multiple_of(POLL_EVERY.as_millis())
+            && let Err(reason) = self.subscribers.step(&self.members)
+        {
+            self.fail(reason);
+        }
     }
 
     fn has_started(&mut self, member: usize, client: &LocalClient) {
@@ -114,12 +128,24 @@ impl Cluster {
             };
             self.members[member].spawn(user.run());
         }
+        let holder = Holder {
+            name: format!("{}/{}.l", name(member), self.lives),
+            client: client.clone(),
+            history: self.history.clone(),
+            trace: self.trace.clone(),
+            random: fastrand::Rng::with_seed(self.random.u64(..)),
+        };
+        self.members[member].spawn(holder.run());
     }
 
     /// Looks at a member: it never follows an earlier leader again, and does not stop by itself. Leaders are
     /// ordered by term and id.
     fn judge(&mut self, member: usize) {
-        if self.members[member].has_failed() {
+        if self.members[member].disk_fails {
+            // It stops by itself, and may be anywhere before that.
+            return;
+        }
+        if self.members[member].has_failed() && !self.members[member].is_full() {
             self.fail(format!("{} did not start", name(member)));
         }
         let Some((known, last)) = &mut self.leadership[member] else {
@@ -158,6 +184,9 @@ impl Cluster {
     pub(crate) fn compare(&mut self) -> bool {
         let mut indices = Vec::new();
         for member in 0..self.members.len() {
+            if self.members[member].disk_fails {
+                continue;
+            }
             let Some(client) = self.members[member].client() else {
                 continue;
             };
@@ -187,6 +216,26 @@ impl Cluster {
             }
         }
         indices.len() == self.members.len() && indices.windows(2).all(|two| two[0] == two[1])
+    }
+
+    /// Whether no key of a lease is left, as the first member has it.
+    pub(crate) fn leases_have_ended(&self) -> bool {
+        let Some(client) = self.members[0].client() else {
+            return false;
+        };
+        self.members[0]
+            .within(|| {
+                let mut keys = client.db().range(bowline::Range::prefix(PREFIX))?;
+                Ok::<_, bowline::Error>(keys.next().is_none())
+            })
+            .unwrap_or(false)
+    }
+
+    /// When all members agree: watches have told everything, and all members have the same past.
+    pub(crate) fn compare_pasts(&mut self) {
+        if let Err(reason) = self.subscribers.finish(&self.members) {
+            self.fail(reason);
+        }
     }
 
     /// Asks a member to hand over the lead, if it has it.

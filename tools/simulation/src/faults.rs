@@ -30,6 +30,10 @@ enum Kind {
     Reset(usize, usize),
     /// The clock of a member runs at another speed.
     Drift(usize, i64),
+    /// The files of a member may grow by so many bytes more.
+    Full(usize, u64),
+    /// A flush of a member fails, after so many sound ones; the machine is started anew when this ends.
+    BadFlush(usize, u64),
     /// A member is asked to hand the lead to another.
     MoveLead(usize, usize),
 }
@@ -43,6 +47,8 @@ impl Kind {
             | Kind::AllPausedBut(member)
             | Kind::Isolated(member)
             | Kind::Slow(member, _)
+            | Kind::Full(member, _)
+            | Kind::BadFlush(member, _)
             | Kind::Drift(member, _) => (member, None),
             Kind::Deaf(from, to) | Kind::Reset(from, to) | Kind::MoveLead(from, to) => {
                 (from, Some(to))
@@ -90,7 +96,7 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
         };
         let other = random.usize(0..members);
         let seed = random.u64(..);
-        let kind = match random.u8(0..18) {
+        let kind = match random.u8(0..21) {
             0..=1 => Kind::Down(member, End::Killed),
             2..=3 => Kind::Down(member, End::PowerLoss { seed }),
             4 => Kind::AllDown { seed },
@@ -101,6 +107,8 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
             12 => Kind::Reset(member, other),
             13..=14 => Kind::AllPausedBut(random.usize(0..members)),
             15 => Kind::Drift(member, random.i64(-50_000..50_000)),
+            16 => Kind::BadFlush(member, random.u64(0..8)),
+            17..=18 => Kind::Full(member, 1 << random.u32(0..18)),
             _ => Kind::MoveLead(member, other),
         };
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];
@@ -171,6 +179,7 @@ impl Injector {
             cluster
                 .trace
                 .note("", format_args!("fault: {:?}", fault.kind));
+            meet(&fault.kind, cluster);
             begin(&fault.kind, cluster);
             self.active.push(fault);
             has_changed = true;
@@ -181,6 +190,11 @@ impl Injector {
                 .trace
                 .note("", format_args!("ends: {:?}", fault.kind));
             has_changed = true;
+            if let Kind::BadFlush(member, seed) = fault.kind
+                && cluster.members[member].disk_fails
+            {
+                cluster.end(member, End::PowerLoss { seed });
+            }
         }
         self.active.retain(|fault| fault.to > now);
         if has_changed {
@@ -191,6 +205,11 @@ impl Injector {
     /// Ends everything.
     pub(crate) fn finish(&mut self, cluster: &mut Cluster) {
         self.waiting.clear();
+        for member in 0..cluster.members.len() {
+            if cluster.members[member].disk_fails {
+                cluster.end(member, End::Killed);
+            }
+        }
         self.active.clear();
         self.apply(cluster);
     }
@@ -201,6 +220,7 @@ impl Injector {
         cluster.wire.mend();
         let (mut down, mut paused) = (vec![false; count], vec![false; count]);
         let mut drift = vec![0; count];
+        let mut space = vec![None; count];
         for fault in &self.active {
             match fault.kind {
                 Kind::Down(member, _) => down[member] = true,
@@ -233,18 +253,61 @@ impl Injector {
                     }
                 }
                 Kind::Drift(member, ppm) => drift[member] = ppm,
-                Kind::Reset(..) | Kind::MoveLead(..) => {}
+                Kind::Full(member, bytes) => space[member] = Some(bytes),
+                Kind::Reset(..) | Kind::MoveLead(..) | Kind::BadFlush(..) => {}
             }
         }
         for member in 0..count {
+            // What supervises a process starts it again: on a full disk it may not have come up.
+            if space[member].is_none() && cluster.members[member].has_failed() {
+                cluster.end(member, End::Killed);
+            }
             if !down[member] && !cluster.members[member].is_up() {
                 cluster.start(member);
             }
             let known = &mut cluster.members[member];
             known.is_paused = paused[member] && known.is_up();
             known.drift_ppm = drift[member];
+            known.limit_space(space[member]);
         }
     }
+}
+
+/// Counts what a fault meets: what it is, and whom.
+fn meet(kind: &Kind, cluster: &mut Cluster) {
+    let leader = cluster.leader();
+    let text = format!("{kind:?}");
+    let what = text.split(['(', ' ']).next().unwrap_or_default();
+    let whom = match *kind {
+        Kind::AllDown { .. } => "all",
+        Kind::AllPausedBut(member) if member == leader => "all but the leader",
+        Kind::AllPausedBut(_) => "all but a follower",
+        Kind::Down(member, _)
+        | Kind::Paused(member)
+        | Kind::Isolated(member)
+        | Kind::Slow(member, _)
+        | Kind::Full(member, _)
+        | Kind::BadFlush(member, _)
+        | Kind::Drift(member, _)
+        | Kind::Deaf(member, _)
+        | Kind::Reset(member, _)
+        | Kind::MoveLead(member, _) => match &cluster.members[member] {
+            known if !known.is_up() => "one that is down",
+            known if known.client().is_none() => "one that starts",
+            known if known.is_paused => "one that is paused",
+            _ if member == leader => "the leader",
+            _ => "a follower",
+        },
+    };
+    let how = match kind {
+        Kind::Down(_, End::Killed) => " (killed)",
+        Kind::Down(_, End::PowerLoss { .. }) => " (power loss)",
+        _ => "",
+    };
+    *cluster
+        .met
+        .entry(format!("{what}{how}, {whom}"))
+        .or_default() += 1;
 }
 
 fn begin(kind: &Kind, cluster: &mut Cluster) {
@@ -257,7 +320,11 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         }
         Kind::Reset(member, other) => cluster.wire.reset([member, other]),
         Kind::MoveLead(member, other) => cluster.move_lead(member, &name(other)),
-        Kind::Paused(_)
+        Kind::BadFlush(member, sound) => {
+            cluster.members[member].fail_a_flush(sound);
+        }
+        Kind::Full(..)
+        | Kind::Paused(_)
         | Kind::AllPausedBut(_)
         | Kind::Deaf(..)
         | Kind::Isolated(_)

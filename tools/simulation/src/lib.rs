@@ -10,6 +10,7 @@
 //! | `cluster` | the machines: all members, moved in steps of a millisecond |
 //! | `faults` | what happens to them, drawn from the seed |
 //! | `clients` | users: they write and read, and write down what they saw |
+//! | `holders`, `subscribers` | users of leases, and of watches |
 //! | `run` | one seed from beginning to end, with its judges |
 //! | `trace` | what happened, as text and as a hash |
 //! | `story` | what the members log, as a part of the text |
@@ -30,9 +31,11 @@
 mod clients;
 mod cluster;
 mod faults;
+mod holders;
 mod member;
 mod run;
 mod story;
+mod subscribers;
 mod trace;
 mod wire;
 

@@ -13,7 +13,7 @@ use bowline::{Background, Db};
 use bowline_cluster::peer::PeerOptions;
 use bowline_cluster::{LocalClient, Node, NodeConfig};
 use bowline_testing::crash::{CrashImage, Faults};
-use bowline_testing::{ManualClock, SimDisk};
+use bowline_testing::{FaultVfs, ManualClock, SimDisk};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -38,6 +38,8 @@ struct Process {
     epoch: Instant,
     /// The time that has passed since then.
     elapsed: Duration,
+    /// The disk as the process sees it, which may be full.
+    files: FaultVfs,
     starting: Option<JoinHandle<bowline_cluster::Result<Node>>>,
     node: Option<Node>,
 }
@@ -46,6 +48,10 @@ struct Process {
 pub(crate) struct Member {
     pub(crate) number: usize,
     disk: SimDisk,
+    /// By how many bytes files may grow.
+    space_bytes: Option<u64>,
+    /// Whether flushes of the disk have failed: then the member stops by itself.
+    pub(crate) disk_fails: bool,
     host: Host,
     clock: ManualClock,
     cluster: Vec<(String, String)>,
@@ -62,6 +68,8 @@ impl Member {
         Member {
             number,
             disk: SimDisk::new(),
+            space_bytes: None,
+            disk_fails: false,
             host: wire.host(number),
             clock: ManualClock::new(),
             cluster: (0..members).map(|at| (name(at), Wire::url(at))).collect(),
@@ -72,7 +80,7 @@ impl Member {
         }
     }
 
-    fn config(&self) -> NodeConfig {
+    fn config(&self, files: &FaultVfs) -> NodeConfig {
         let database = Db::builder()
             .background(Background::Manual)
             .clock(Arc::new(self.clock.clone()))
@@ -86,7 +94,9 @@ impl Member {
             database,
             snapshot_entries: 200,
             kept_entries: 50,
-            vfs: Arc::new(self.disk.clone()) as Arc<dyn Vfs>,
+            // So that some leases are recorded.
+            lease_checkpoint_interval: Duration::from_millis(500),
+            vfs: Arc::new(files.clone()) as Arc<dyn Vfs>,
             peers: PeerOptions {
                 network: Arc::new(self.host.clone()),
                 ..PeerOptions::default()
@@ -99,6 +109,39 @@ impl Member {
         self.process.is_some()
     }
 
+    /// Whether its process runs and is not stopped.
+    pub(crate) fn runs(&self) -> bool {
+        self.process.is_some() && !self.is_paused
+    }
+
+    /// Whether its files cannot grow without a limit.
+    pub(crate) fn is_full(&self) -> bool {
+        self.space_bytes.is_some()
+    }
+
+    /// Lets files grow by so many bytes more, or without a limit.
+    pub(crate) fn limit_space(&mut self, bytes: Option<u64>) {
+        if self.space_bytes == bytes {
+            return;
+        }
+        self.space_bytes = bytes;
+        if let Some(process) = &self.process {
+            match bytes {
+                Some(bytes) => process.files.limit_space(bytes),
+                None => process.files.lift_space_limit(),
+            }
+        }
+    }
+
+    /// The next flush of a file after `sound` ones fails. Gives whether there is a process that will see it.
+    pub(crate) fn fail_a_flush(&mut self, sound: u64) -> bool {
+        self.disk_fails |= self.is_up();
+        if self.is_up() {
+            self.disk.fail_syncs_after(sound, 1);
+        }
+        self.is_up()
+    }
+
     /// Starts the process.
     pub(crate) fn start(&mut self) {
         bowline_cluster::blocking::keep_to_this_thread();
@@ -108,7 +151,11 @@ impl Member {
             .start_paused(true)
             .build()
             .expect("a runtime");
-        let config = self.config();
+        let files = FaultVfs::new(self.disk.clone());
+        if let Some(bytes) = self.space_bytes {
+            files.limit_space(bytes);
+        }
+        let config = self.config(&files);
         let starting = runtime.spawn(Node::start(config));
         let epoch = {
             let _entered = runtime.enter();
@@ -119,6 +166,7 @@ impl Member {
             runtime,
             epoch,
             elapsed: Duration::ZERO,
+            files,
             starting: Some(starting),
             node: None,
         });
@@ -142,6 +190,7 @@ impl Member {
             drop(process.starting);
         }
         self.is_paused = false;
+        self.disk_fails = false;
         let number = self.number;
         self.trace.note(name(number), format_args!("ends: {end:?}"));
     }

@@ -6,12 +6,14 @@
 //! - what clients saw is linearizable (puts, deletions, conditional and exchanging transactions, reads with and
 //!   without a lease), and what they were told was not executed was not;
 //! - an eventual read gives what was written once, and a member never shows its clients an older state;
+//! - the key of a lease is there for as long as its holder was promised, and gone in the end;
+//! - every watch is told every change once and in order, wherever it goes on, and all members have the same past;
 //! - a member never follows an earlier leader again, by term and id;
 //! - members that have applied the same entries have the same trees, and in the end all have applied the same;
 //! - no member stops by itself, and no task panics.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Once;
 use std::time::Duration;
@@ -70,6 +72,8 @@ pub struct Outcome {
     pub hash: u64,
     /// How much was done.
     pub counts: Counts,
+    /// What faults have met, and how often.
+    pub met: BTreeMap<String, u64>,
 }
 
 impl fmt::Display for Outcome {
@@ -81,6 +85,9 @@ impl fmt::Display for Outcome {
         )?;
         for (number, fault) in self.faults.iter().enumerate() {
             writeln!(f, "  fault {number}: {fault}")?;
+        }
+        for (what, count) in &self.met {
+            writeln!(f, "  met: {what}: {count}")?;
         }
         match &self.failure {
             Some(failure) => write!(f, "FAILED: {failure}"),
@@ -132,6 +139,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         trace,
         hash,
         counts,
+        met: cluster.met,
     }
 }
 
@@ -169,13 +177,15 @@ fn settle(cluster: &mut Cluster) {
     let until = cluster.now + PROGRESS_WITHIN;
     while cluster.now < until && cluster.failure.is_none() {
         (0..500).for_each(|_| cluster.step());
-        if cluster.compare() {
+        if cluster.compare() && cluster.leases_have_ended() {
+            cluster.compare_pasts();
             return;
         }
     }
     if cluster.failure.is_none() {
-        let reason =
-            format!("the members differ {PROGRESS_WITHIN:?} after the clients have stopped");
+        let reason = format!(
+            "the members differ {PROGRESS_WITHIN:?} after the clients have stopped, or have keys of leases"
+        );
         cluster.fail(reason);
     }
 }

@@ -22,6 +22,10 @@ impl Trace {
         self.0.lock().now = now;
     }
 
+    pub(crate) fn now(&self) -> Duration {
+        self.0.lock().now
+    }
+
     /// Notes what `who` did, or what was done to it.
     pub(crate) fn note(&self, who: impl std::fmt::Display, what: impl std::fmt::Display) {
         let mut state = self.0.lock();
