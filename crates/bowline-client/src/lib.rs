@@ -88,7 +88,6 @@ mod key_range;
 mod kv;
 mod lease;
 mod maintenance;
-mod read_level;
 mod reply;
 mod settings;
 #[cfg(test)]
@@ -97,7 +96,7 @@ mod transaction;
 mod v1;
 mod watch;
 
-pub use bowline_types::{Expected, Isolation, LeaseId, Revision, Touched};
+pub use bowline_types::{Expected, Isolation, LeaseId, ReadLevel, Revision, Touched};
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;
 pub use client::Client;
@@ -111,7 +110,6 @@ pub use kv::{
 };
 pub use lease::{GrantReply, KeepAlive, TimeToLive};
 pub use maintenance::{Alarm, AlarmKind, HashKv, Snapshot, Status};
-pub use read_level::ReadLevel;
 pub use reply::{Entry, Header};
 pub use tonic::Code;
 pub use transaction::{Committed, Transaction, TransactionOptions};

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_cluster::peer::{ClusterMembers, PeerOptions, Peers, ReadLevel};
+use bowline_cluster::peer::{ClusterMembers, Confirmation, PeerOptions, Peers};
 use bowline_cluster::raft::log_store::{LogStore, LogStoreOptions};
 use bowline_cluster::raft::network::{NetworkFactory, PeerService, peer_service};
 use bowline_cluster::types::{Member, NodeId, Proposal, TypeConfig};
@@ -40,10 +40,10 @@ impl PeerService for Echo {
             _ => Err(Status::data_loss("another proposal")),
         }
     }
-    async fn read_index(&self, _: NodeId, level: ReadLevel) -> Result<u64, Status> {
+    async fn read_index(&self, _: NodeId, level: Confirmation) -> Result<u64, Status> {
         Ok(match level {
-            ReadLevel::Linearizable => 1,
-            ReadLevel::Lease => 2,
+            Confirmation::Majority => 1,
+            Confirmation::Lease => 2,
         })
     }
     async fn members(&self, _: NodeId, _: bool) -> Result<ClusterMembers, Status> {
@@ -282,7 +282,10 @@ async fn scenario() {
     let error = client.propose(7, "q".into()).await.expect_err("another");
     assert_eq!(error.code(), Code::DataLoss);
     assert_eq!(
-        client.read_index(ReadLevel::Lease).await.expect("answer"),
+        client
+            .read_index(Confirmation::Lease)
+            .await
+            .expect("answer"),
         2
     );
     assert_eq!(

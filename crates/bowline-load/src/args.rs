@@ -3,9 +3,9 @@
 //! Those that etcd's and d-engine's benchmarks have, too, have the same names.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
+use bowline_client::ReadLevel;
 use clap::{Args, ValueEnum};
 
 use crate::units::parse_duration;
@@ -144,7 +144,7 @@ pub struct GraphLoad {
     pub no_fill: bool,
     /// How fresh reads are: l (linearizable), lease, or e (eventual)
     #[arg(long, default_value = "l", value_name = "LEVEL")]
-    pub consistency: Consistency,
+    pub consistency: ReadLevel,
     /// How many connections, spread over the endpoints
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub conns: usize,
@@ -276,28 +276,4 @@ pub struct Compare {
     /// The etcd to run
     #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
     pub etcd_program: String,
-}
-
-/// How fresh the reads of a benchmark are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Consistency {
-    /// The leader asks a majority.
-    Linearizable,
-    /// The leader trusts its lease.
-    Lease,
-    /// Any member answers with what it has.
-    Eventual,
-}
-
-impl FromStr for Consistency {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Consistency, String> {
-        match text {
-            "l" | "linearizable" => Ok(Consistency::Linearizable),
-            "lease" => Ok(Consistency::Lease),
-            "e" | "eventual" | "s" | "serializable" => Ok(Consistency::Eventual),
-            _ => Err("expected l (linearizable), lease, or e (eventual)".to_owned()),
-        }
-    }
 }

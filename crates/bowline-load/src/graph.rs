@@ -4,15 +4,15 @@
 //! follow from `n` alone: a second run writes the same graph. Edges that are measured have another kind, so
 //! that reads find the same after them.
 
-use bowline_client::Client;
 use bowline_client::graph::{Block, BlockId, Edge, GraphWrite};
+use bowline_client::{Client, ReadLevel};
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use prost::Message;
 
 use super::workload::Workload;
-use crate::args::{Consistency, GraphLoad, GraphOperation};
+use crate::args::{GraphLoad, GraphOperation};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Show};
 
@@ -88,9 +88,9 @@ async fn write_all(
 /// The name of what is measured, and its requests.
 pub(crate) fn workload(args: &GraphLoad) -> Result<(&'static str, Workload)> {
     let level = match args.consistency {
-        Consistency::Linearizable => pb::ReadLevel::Linearizable,
-        Consistency::Lease => pb::ReadLevel::Lease,
-        Consistency::Eventual => pb::ReadLevel::Eventual,
+        ReadLevel::Linearizable => pb::ReadLevel::Linearizable,
+        ReadLevel::Lease => pb::ReadLevel::Lease,
+        ReadLevel::Eventual => pb::ReadLevel::Eventual,
     };
     let read = Some(pb::Read {
         level: level.into(),

@@ -31,7 +31,9 @@ mod watch;
 mod wire;
 mod workload;
 
-use args::{Consistency, GraphLoad, Load, WatchLoad};
+use bowline_client::ReadLevel;
+
+use args::{GraphLoad, Load, WatchLoad};
 use load::Plan;
 use workload::Workload;
 
@@ -63,7 +65,7 @@ impl Generator<'_> {
     }
 
     /// Reads single keys; with `fill`, puts every one of them first.
-    pub fn reads(&self, args: &Load, consistency: Consistency, fill: bool) -> Result<Report> {
+    pub fn reads(&self, args: &Load, consistency: ReadLevel, fill: bool) -> Result<Report> {
         if fill {
             let filling = Load {
                 sequential_keys: true,

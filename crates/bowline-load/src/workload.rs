@@ -3,13 +3,14 @@
 //! Keys are the number of the key in hexadecimal, with zeros before it. So all have one length, which
 //! makes every request as long as the next, and they can be read. A block's id is such a key, of 16 digits.
 
+use bowline_client::ReadLevel;
 use bowline_proto::etcdserverpb::request_op::Request;
 use bowline_proto::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
 use bytes::Bytes;
 use prost::Message;
 
 use super::wire::Target;
-use crate::args::{Consistency, Load};
+use crate::args::Load;
 use crate::error::{Error, Result};
 
 /// What all requests of a run look like.
@@ -67,8 +68,8 @@ impl Workload {
         })
     }
 
-    pub(crate) fn reads(args: &Load, consistency: Consistency) -> Result<Workload> {
-        let is_lease = consistency == Consistency::Lease;
+    pub(crate) fn reads(args: &Load, consistency: ReadLevel) -> Result<Workload> {
+        let is_lease = consistency == ReadLevel::Lease;
         let target = Target {
             path: "/etcdserverpb.KV/Range",
             metadata: is_lease.then_some(("bowline-read", "lease")),
@@ -76,7 +77,7 @@ impl Workload {
         let workload = Workload::new(args, target, 1, |keys| {
             let range = RangeRequest {
                 key: keys[0].clone(),
-                serializable: consistency == Consistency::Eventual,
+                serializable: consistency == ReadLevel::Eventual,
                 ..RangeRequest::default()
             };
             range.encode_to_vec()
@@ -319,8 +320,7 @@ mod tests {
 
     #[test]
     fn random_keys_spread() {
-        let workload =
-            Workload::reads(&load("--key-space-size 16"), Consistency::Eventual).unwrap();
+        let workload = Workload::reads(&load("--key-space-size 16"), ReadLevel::Eventual).unwrap();
         let mut keys = Keys::new(0);
         let mut counts = std::collections::HashMap::new();
         for _ in 0..1_600 {

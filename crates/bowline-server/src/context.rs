@@ -228,14 +228,9 @@ pub(crate) fn read_level(metadata: &MetadataMap, serializable: bool) -> Result<R
 
 /// A reply with the point at which it was read.
 pub(crate) fn respond_read<T>(message: T, point: &ReadPoint) -> Response<T> {
-    let level = match point.level {
-        ReadLevel::Linearizable => "linearizable",
-        ReadLevel::Lease => "lease",
-        ReadLevel::Eventual => "eventual",
-    };
     let mut response = respond_applied(message, point.applied_index);
     let headers = response.metadata_mut().as_mut();
-    headers.insert(READ, HeaderValue::from_static(level));
+    headers.insert(READ, HeaderValue::from_static(point.level.name()));
     response
 }
 

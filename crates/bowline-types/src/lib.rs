@@ -24,6 +24,7 @@ mod graph;
 mod isolation;
 mod key;
 mod lease_id;
+mod read_level;
 mod revision;
 mod touched;
 
@@ -34,5 +35,6 @@ pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
 pub use isolation::Isolation;
 pub use key::show_key;
 pub use lease_id::{LeaseId, ParseLeaseIdError};
+pub use read_level::ReadLevel;
 pub use revision::Revision;
 pub use touched::Touched;

@@ -2,6 +2,8 @@
 //!
 //! `simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once]`
 //!
+//! One seed in ten has five members and one in fifty seven, unless `--members` says how many.
+//!
 //! Each seed runs twice, unless `--once` is given, each time in a process of its own, and both runs must be the same: in one process the
 //! second run would find counters of the first. A seed that fails is shrunk: faults are left out one by one for
 //! as long as it fails. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
@@ -24,7 +26,24 @@ struct Arguments {
     jobs: u64,
     is_one: bool,
     is_once: bool,
+    /// How many members; by the seed if it is not said.
+    members: Option<usize>,
     options: Options,
+}
+
+impl Arguments {
+    /// The options of a seed: of ten seeds one has five members, and of fifty one has seven.
+    fn options_of(&self, seed: u64) -> Options {
+        let drawn = match seed % 50 {
+            25 => 7,
+            last if last % 10 == 9 => 5,
+            _ => 3,
+        };
+        Options {
+            members: self.members.unwrap_or(drawn),
+            ..self.options.clone()
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -42,6 +61,7 @@ fn arguments() -> Arguments {
         jobs: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
         is_one: false,
         is_once: false,
+        members: None,
         options: Options::default(),
     };
     // `--seed 7` and `--seed=7` are the same.
@@ -57,7 +77,7 @@ fn arguments() -> Arguments {
         let options = &mut parsed.options;
         match argument.as_str() {
             "--seed" => parsed.first = Some(number(&value())),
-            "--members" => options.members = number(&value()) as usize,
+            "--members" => parsed.members = Some(number(&value()) as usize),
             "--seconds" => options.virtual_seconds = number(&value()),
             "--without" => {
                 let value = value();
@@ -71,7 +91,10 @@ fn arguments() -> Arguments {
             count => parsed.seeds = number(count),
         }
     }
-    if !(1..=9).contains(&parsed.options.members) {
+    if !parsed
+        .members
+        .is_none_or(|members| (1..=9).contains(&members))
+    {
         usage("there are one to nine members");
     }
     if parsed.jobs == 0 || parsed.seeds == 0 {
@@ -99,7 +122,7 @@ fn one(arguments: &Arguments) -> ExitCode {
         usage("--one needs --seed");
     };
     entropy::seed(seed);
-    let outcome = run(seed, &arguments.options);
+    let outcome = run(seed, &arguments.options_of(seed));
     print!("{}", outcome.trace);
     println!("{outcome}");
     ExitCode::from(u8::from(outcome.failure.is_some()))
@@ -123,7 +146,8 @@ fn many(arguments: &Arguments) -> ExitCode {
                         return;
                     }
                     let seed = first.wrapping_add(at);
-                    let (report, is_right) = check(seed, &arguments.options, !arguments.is_once);
+                    let (report, is_right) =
+                        check(seed, &arguments.options_of(seed), !arguments.is_once);
                     let _printing = printing.lock();
                     println!("{report}");
                     if !is_right {

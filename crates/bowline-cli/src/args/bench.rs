@@ -1,6 +1,7 @@
 //! The arguments of `bench`: which load, with its parameters.
 
-use bowline_load::args::{Compare, Consistency, GraphLoad, Load, NodeLoad, WatchLoad};
+use bowline_client::ReadLevel;
+use bowline_load::args::{Compare, GraphLoad, Load, NodeLoad, WatchLoad};
 use clap::Subcommand;
 
 /// `bowline bench`.
@@ -24,7 +25,7 @@ pub enum Bench {
         /// How fresh reads are: l (linearizable), lease, or e (eventual); s (serializable) is etcd's word
         /// for e
         #[arg(long, default_value = "l", value_name = "LEVEL")]
-        consistency: Consistency,
+        consistency: ReadLevel,
         /// Put every key first, so that each read finds one
         #[arg(long)]
         fill: bool,

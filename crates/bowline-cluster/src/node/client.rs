@@ -11,12 +11,13 @@ use bowline_replica::{
     is_valid_ttl,
 };
 use bowline_storage::Clock;
+use bowline_types::ReadLevel;
 
 use super::core::{Core, Leadership};
 use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposer::{Proposer, command_bytes, is_too_deep};
-use super::reads::{Read, ReadLevel, ReadPoint, ReadRounds};
+use super::reads::{Read, ReadPoint, ReadRounds};
 use crate::error::{Error, Result};
 use crate::histogram::HistogramSnapshot;
 use crate::in_place::in_place;
@@ -223,7 +224,7 @@ impl LocalClient {
             ReadLevel::Linearizable => (level, self.rounds.next().await?),
             // Without a valid lease the leader asks a majority, which is at least as strong.
             ReadLevel::Lease => {
-                let asked = peer::ReadLevel::Lease;
+                let asked = peer::Confirmation::Lease;
                 (level, self.core.read_index_of_leader(asked).await?)
             }
         };

@@ -333,7 +333,7 @@ impl Core {
     /// The membership that was committed at a moment after the call.
     pub(crate) async fn agreed_membership(&self) -> Result<Membership> {
         let next = self
-            .read_index_of_leader(peer::ReadLevel::Linearizable)
+            .read_index_of_leader(peer::Confirmation::Majority)
             .await?;
         let mut state = self.raft.watch();
         let applied = async {

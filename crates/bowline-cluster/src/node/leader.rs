@@ -16,7 +16,7 @@ use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::limits::LEASE_KEYS_BYTES_MAX;
 use crate::error::{Error, Result};
-use crate::peer::ReadLevel;
+use crate::peer::Confirmation;
 use crate::raft::MembershipChange;
 use crate::types::{LogId, Member, NodeId};
 
@@ -87,7 +87,7 @@ impl Core {
     /// The same without a clock, by a round to a majority. Everything committed before is also applied.
     async fn confirm_leading(&self, term: u64) -> Result<()> {
         let _waiting = Counted::begin(&self.counts.waiting_to_confirm);
-        let next = self.read_index(ReadLevel::Linearizable).await?;
+        let next = self.read_index(Confirmation::Majority).await?;
         self.wait_applied(next, self.options.request_timeout)
             .await?;
         match self.leading_term() == Some(term) {

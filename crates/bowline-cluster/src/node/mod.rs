@@ -50,11 +50,12 @@ pub(crate) mod tests;
 mod vouching;
 
 pub use crate::raft::waiters::Applied;
+pub use bowline_types::ReadLevel;
 pub use client::{Frozen, FrozenTable, LocalClient, NodeMetrics, Status};
 pub use config::NodeConfig;
 pub use core::Leadership;
 pub use info::{LeaseStatus, MemberInfo};
 pub use proposer::command_bytes;
-pub use reads::{Read, ReadLevel, ReadPoint};
+pub use reads::{Read, ReadPoint};
 pub use restore::{Restored, Saved, frozen_contents, restore};
 pub use start::Node;

@@ -17,23 +17,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bowline::Revision;
+use bowline_types::ReadLevel;
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::Core;
 use crate::error::{Error, Result};
-use crate::peer;
-
-/// The required freshness of a read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub enum ReadLevel {
-    /// At least as new as everything acknowledged before the read began, without trust in clocks.
-    #[default]
-    Linearizable,
-    /// The same, provided that the members' clocks run at nearly the same speed.
-    Lease,
-    /// A past or present state, on the member that is asked.
-    Eventual,
-}
+use crate::peer::Confirmation;
 
 /// The point at which a read happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +78,7 @@ async fn run(core: Arc<Core>, mut asked: mpsc::Receiver<Asked>) {
     const AT_ONCE: usize = 4096;
     let mut waiting = Vec::new();
     while asked.recv_many(&mut waiting, AT_ONCE).await > 0 {
-        let answer = core
-            .read_index_of_leader(peer::ReadLevel::Linearizable)
-            .await;
+        let answer = core.read_index_of_leader(Confirmation::Majority).await;
         for waiter in waiting.drain(..) {
             let _ = waiter.send(answer.clone());
         }
@@ -100,7 +87,7 @@ async fn run(core: Arc<Core>, mut asked: mpsc::Receiver<Asked>) {
 
 impl Core {
     /// One past the index that a read must have applied, from the leader on whichever member.
-    pub(crate) async fn read_index_of_leader(&self, level: peer::ReadLevel) -> Result<u64> {
+    pub(crate) async fn read_index_of_leader(&self, by: Confirmation) -> Result<u64> {
         const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         loop {
@@ -109,10 +96,10 @@ impl Core {
                 let leader = self.leader_id().ok_or(Error::NoLeader)?;
                 let answer = async {
                     if leader.node_id == self.member_id {
-                        self.read_index(level).await
+                        self.read_index(by).await
                     } else {
                         let client = self.peer(leader.node_id).ok_or(Error::NoLeader)?;
-                        client.read_index(level).await.map_err(|_| Error::NoLeader)
+                        client.read_index(by).await.map_err(|_| Error::NoLeader)
                     }
                 };
                 tokio::select! {
@@ -137,8 +124,8 @@ impl Core {
     }
 
     /// The same on the leader itself.
-    pub(crate) async fn read_index(&self, level: peer::ReadLevel) -> Result<u64> {
-        if level == peer::ReadLevel::Lease
+    pub(crate) async fn read_index(&self, by: Confirmation) -> Result<u64> {
+        if by == Confirmation::Lease
             && let Some(next) = self.leased_index()
         {
             return Ok(next);

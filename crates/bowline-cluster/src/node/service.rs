@@ -12,7 +12,7 @@ use super::core::Core;
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposal;
 use super::proposer::Handed;
-use crate::peer::{ClusterMember, ClusterMembers, INCOMING_DIR, ReadLevel, SnapshotFile, Unfit};
+use crate::peer::{ClusterMember, ClusterMembers, Confirmation, INCOMING_DIR, SnapshotFile, Unfit};
 use crate::raft::network::PeerService;
 use crate::types::{LogId, NodeId, Vote};
 
@@ -109,7 +109,7 @@ impl PeerService for Service {
         Ok(Some(expected))
     }
 
-    async fn read_index(&self, _from: NodeId, level: ReadLevel) -> Result<u64, Status> {
+    async fn read_index(&self, _from: NodeId, level: Confirmation) -> Result<u64, Status> {
         let index = self.0.read_index(level).await;
         index.map_err(|error| Status::failed_precondition(error.to_string()))
     }

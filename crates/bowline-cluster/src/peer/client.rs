@@ -9,7 +9,7 @@ use tonic::{Response, Status};
 
 use super::link::{Lane, Link, Waiting};
 use super::peers::Peers;
-use super::types::{ClusterMember, ClusterMembers, ReadLevel};
+use super::types::{ClusterMember, ClusterMembers, Confirmation};
 
 /// A client of one peer. Cheap to clone.
 #[derive(Clone)]
@@ -52,10 +52,10 @@ impl PeerClient {
     }
 
     /// Asks the leader for the read index: one that a read which begins now must have applied.
-    pub async fn read_index(&self, level: ReadLevel) -> Result<u64, Status> {
+    pub async fn read_index(&self, level: Confirmation) -> Result<u64, Status> {
         let level = match level {
-            ReadLevel::Linearizable => wire::ReadLevel::Linearizable,
-            ReadLevel::Lease => wire::ReadLevel::Lease,
+            Confirmation::Majority => wire::ReadLevel::Linearizable,
+            Confirmation::Lease => wire::ReadLevel::Lease,
         };
         let request = wire::ReadIndexRequest {
             sender: Some(self.peers.sender(&self.link)),

@@ -36,7 +36,7 @@ pub use options::PeerOptions;
 pub use peers::{MemberIdentity, Peers};
 pub use port::{Port, PortLimits};
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
-pub use types::{ClusterMember, ClusterMembers, ReadLevel, Unfit};
+pub use types::{ClusterMember, ClusterMembers, Confirmation, Unfit};
 
 /// The directory for an arriving snapshot, in the data directory.
 pub(crate) const INCOMING_DIR: &str = "incoming";

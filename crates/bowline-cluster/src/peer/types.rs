@@ -4,9 +4,9 @@ use crate::types::NodeId;
 
 /// How the leader confirms that it still leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ReadLevel {
+pub enum Confirmation {
     /// It asks a majority.
-    Linearizable,
+    Majority,
     /// It trusts its lease.
     Lease,
 }

@@ -20,12 +20,14 @@ pub use table::COLUMNS;
 
 use std::time::Duration;
 
+use bowline_client::ReadLevel;
+
 use super::load::{self, Plan};
 use super::machine::{self, Machine};
 use super::report::{Report, micros_each, per_second};
 use super::watch;
 use super::workload::Workload;
-use crate::args::{Compare, Consistency, Load, WatchLoad};
+use crate::args::{Compare, Load, WatchLoad};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Show, hidden};
 
@@ -45,7 +47,7 @@ struct Row {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Put,
-    Read(Consistency),
+    Read(ReadLevel),
     /// So many puts, delivered to so many watchers.
     Watch {
         puts: u64,
@@ -61,7 +63,7 @@ const ROWS: [Row; 7] = [
         "linearizable read 200/1000",
         200,
         1000,
-        Kind::Read(Consistency::Linearizable),
+        Kind::Read(ReadLevel::Linearizable),
     ),
     Row {
         is_own: true,
@@ -69,14 +71,14 @@ const ROWS: [Row; 7] = [
             "lease read 200/1000",
             200,
             1000,
-            Kind::Read(Consistency::Lease),
+            Kind::Read(ReadLevel::Lease),
         )
     },
     row(
         "eventual read 200/1000",
         200,
         1000,
-        Kind::Read(Consistency::Eventual),
+        Kind::Read(ReadLevel::Eventual),
     ),
     row(
         "events to 10,000 watchers",
@@ -216,7 +218,7 @@ fn measure(
     progress: &dyn Progress,
 ) -> Result<Vec<Sample>> {
     let run = |row: &Row, total: Option<u64>, duration| -> Result<Report> {
-        let all = row.kind == Kind::Read(Consistency::Eventual);
+        let all = row.kind == Kind::Read(ReadLevel::Eventual);
         let load = Load {
             conns: row.connections,
             clients: row.clients,

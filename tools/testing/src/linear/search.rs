@@ -1,6 +1,6 @@
 //! The search for an order.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use super::{Failure, Held, Operation, Stuck};
@@ -47,6 +47,8 @@ pub(super) struct Search<'a> {
     /// In the order of their start times.
     operations: Vec<&'a Operation>,
     keys: usize,
+    /// Who must find a value that is written once: it cannot be overwritten before, as it does not come back.
+    readers: HashMap<(usize, u64), Vec<usize>>,
     tried: HashSet<(Set, Vec<Held>)>,
     order: Vec<usize>,
 }
@@ -97,11 +99,30 @@ impl<'a> Search<'a> {
             .filter(|one| one.end.is_some() || !exact || is_seen(one, &seen))
             .collect();
         operations.sort_by_key(|operation| operation.start);
+        let mut writers: HashMap<(usize, u64), usize> = HashMap::new();
+        for value in history.iter().flat_map(|one| values(&one.writes)) {
+            *writers.entry(value).or_default() += 1;
+        }
+        let mut readers: HashMap<(usize, u64), Vec<usize>> = HashMap::new();
+        for (at, operation) in operations.iter().enumerate() {
+            let found = match (operation.end.is_some(), operation.held) {
+                (false, _) => Vec::new(),
+                (true, true) => [values(&operation.seen), values(&operation.expects)].concat(),
+                (true, false) => values(&operation.seen),
+            };
+            for value in found
+                .into_iter()
+                .filter(|value| writers.get(value) == Some(&1))
+            {
+                readers.entry(value).or_default().push(at);
+            }
+        }
         let lists = |one: &'a Operation| one.expects.iter().chain(&one.writes).chain(&one.seen);
         let keys = history.iter().flat_map(lists).map(|&(key, _)| key + 1);
         Search {
             operations,
             keys: keys.max().unwrap_or(0),
+            readers,
             tried: HashSet::new(),
             order: Vec::new(),
         }
@@ -129,6 +150,9 @@ impl<'a> Search<'a> {
             if Instant::now() >= deadline {
                 return Err(Failure::OutOfTime(self.stuck(&best)));
             }
+            if self.is_too_early(at, place) {
+                continue;
+            }
             let Some(state) = self.operations[at].step(&place.state) else {
                 continue;
             };
@@ -149,6 +173,19 @@ impl<'a> Search<'a> {
             }
         }
         Err(Failure::NotLinearizable(self.stuck(&best)))
+    }
+
+    /// Whether an operation would overwrite a value that others have yet to find.
+    fn is_too_early(&self, at: usize, place: &Place) -> bool {
+        let operation = self.operations[at];
+        if operation.is_passive() {
+            return false;
+        }
+        operation.writes.iter().any(|&(key, _)| {
+            let readers = place.state[key].and_then(|value| self.readers.get(&(key, value)));
+            let waits = |reader: &usize| *reader != at && !place.done.has(*reader);
+            readers.is_some_and(|readers| readers.iter().any(waits))
+        })
     }
 
     fn stuck(&self, best: &Best) -> Stuck {

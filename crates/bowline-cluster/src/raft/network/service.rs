@@ -24,7 +24,7 @@ use super::wire;
 use crate::peer::port::Connected;
 use crate::peer::receiver::Receiver;
 use crate::peer::{
-    ClusterMembers, INCOMING_DIR, Peers, ReadLevel, SnapshotData, SnapshotFile, Unfit,
+    ClusterMembers, Confirmation, INCOMING_DIR, Peers, SnapshotData, SnapshotFile, Unfit,
 };
 use crate::types::{LogId, NodeId, Payload, Proposal, TypeConfig, Vote};
 
@@ -66,7 +66,7 @@ pub trait PeerService: Send + Sync + 'static {
     /// Proposes as the leader of this term; returns once it is applied here.
     async fn propose(&self, from: NodeId, term: u64, proposal: Bytes) -> Result<(), Status>;
     /// One past the Raft index that a read which begins now must have applied.
-    async fn read_index(&self, from: NodeId, level: ReadLevel) -> Result<u64, Status>;
+    async fn read_index(&self, from: NodeId, level: Confirmation) -> Result<u64, Status>;
     /// Handles a leader's report of this member's acknowledgements. An error refuses the leader's entries.
     async fn acknowledged(&self, _leader: &Vote, _last: LogId) -> Result<(), Status> {
         Ok(())
@@ -469,8 +469,8 @@ where
         let request = request.into_inner();
         let from = self.check(request.sender)?;
         let level = match proto::ReadLevel::try_from(request.level) {
-            Ok(proto::ReadLevel::Linearizable) => ReadLevel::Linearizable,
-            Ok(proto::ReadLevel::Lease) => ReadLevel::Lease,
+            Ok(proto::ReadLevel::Linearizable) => Confirmation::Majority,
+            Ok(proto::ReadLevel::Lease) => Confirmation::Lease,
             Err(_) => return Err(Status::invalid_argument("an unknown level of a read")),
         };
         let index = self.service.read_index(from, level).await?;

@@ -1,24 +1,18 @@
-//! The freshness of reads.
+//! [`ReadLevel`]: the required freshness of a read from a cluster.
 
 use std::fmt;
 use std::str::FromStr;
 
 /// The required freshness of a read.
 ///
-/// ```no_run
-/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-/// use bowline_client::ReadLevel;
+/// ```
+/// use bowline_types::ReadLevel;
 ///
-/// // The newest state, and that of one member, which may be older and takes no round trip to others.
-/// let sure = client.get("greeting").await?;
-/// let fast = client.get("greeting").level(ReadLevel::Eventual).await?;
-/// println!("{} and {}", sure.header.revision, fast.header.revision);
-///
-/// // From a command line, and back.
+/// // From a command line, also with etcd's words and letters, and back.
 /// let level: ReadLevel = "lease".parse().expect("a level");
 /// assert_eq!(level.name(), "lease");
-/// # Ok(())
-/// # }
+/// assert_eq!("serializable".parse(), Ok(ReadLevel::Eventual));
+/// assert_eq!("l".parse(), Ok(ReadLevel::Linearizable));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReadLevel {
@@ -57,9 +51,9 @@ impl FromStr for ReadLevel {
 
     fn from_str(text: &str) -> Result<ReadLevel, String> {
         match text {
-            "linearizable" => Ok(ReadLevel::Linearizable),
+            "l" | "linearizable" => Ok(ReadLevel::Linearizable),
             "lease" => Ok(ReadLevel::Lease),
-            "eventual" | "serializable" => Ok(ReadLevel::Eventual),
+            "e" | "eventual" | "s" | "serializable" => Ok(ReadLevel::Eventual),
             _ => Err("expected linearizable, lease or eventual".to_owned()),
         }
     }
