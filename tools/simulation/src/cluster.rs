@@ -106,10 +106,35 @@ impl Cluster {
             }
             self.judge(member);
         }
+        if self.now.as_millis().is_multiple_of(50) {
+            (0..self.members.len()).for_each(|member| self.supervise(member));
+        }
         if self.now.as_millis().is_multiple_of(POLL_EVERY.as_millis())
             && let Err(reason) = self.subscribers.step(&self.members)
         {
             self.fail(reason);
+        }
+    }
+
+    /// Starts a process anew that has stopped by itself as its disk was full. One whose flush has failed stays down
+    /// until that fault ends.
+    fn supervise(&mut self, member: usize) {
+        let known = &self.members[member];
+        if known.is_paused || known.disk_fails {
+            return;
+        }
+        let failure = known.client().and_then(|client| client.status().failure);
+        let Some(failure) = failure else {
+            return;
+        };
+        match failure.contains("no space left") {
+            true => {
+                self.trace
+                    .note(name(member), format_args!("has stopped: {failure}"));
+                self.end(member, End::Killed);
+                self.start(member);
+            }
+            false => self.fail(format!("{} has stopped: {failure}", name(member))),
         }
     }
 
@@ -171,12 +196,6 @@ impl Cluster {
         let before = (before.term, before.leader);
         if (term, leader) < before && (leader.is_some() || term < before.0) {
             self.fail(format!("{} knew {before:x?} before", name(member)));
-        }
-        let failure = self.members[member]
-            .client()
-            .and_then(|client| client.status().failure);
-        if let Some(failure) = failure {
-            self.fail(format!("{} has stopped: {failure}", name(member)));
         }
     }
 

@@ -83,7 +83,7 @@ impl fmt::Display for Fault {
 }
 
 /// The faults of a run that lasts `span`. The last third of it has none that begins.
-pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
+pub(crate) fn plan(seed: u64, members: usize, span: Duration, fills_disks: bool) -> Vec<Fault> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut faults = Vec::new();
     // Some runs are rough, others give the members time.
@@ -96,7 +96,7 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
         };
         let other = random.usize(0..members);
         let seed = random.u64(..);
-        let kind = match random.u8(0..21) {
+        let kind = match random.u8(0..if fills_disks { 21 } else { 19 }) {
             0..=1 => Kind::Down(member, End::Killed),
             2..=3 => Kind::Down(member, End::PowerLoss { seed }),
             4 => Kind::AllDown { seed },
@@ -108,7 +108,7 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration) -> Vec<Fault> {
             13..=14 => Kind::AllPausedBut(random.usize(0..members)),
             15 => Kind::Drift(member, random.i64(-50_000..50_000)),
             16 => Kind::BadFlush(member, random.u64(0..8)),
-            17..=18 => Kind::Full(member, 1 << random.u32(0..18)),
+            19..=20 => Kind::Full(member, 1 << random.u32(0..18)),
             _ => Kind::MoveLead(member, other),
         };
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];

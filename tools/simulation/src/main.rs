@@ -6,7 +6,7 @@
 //!
 //! Each seed runs twice, unless `--once` is given, each time in a process of its own, and both runs must be the same: in one process the
 //! second run would find counters of the first. A seed that fails is shrunk: faults are left out one by one for
-//! as long as it fails. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
+//! as long as it fails. `--full-disks` fills disks at times, too. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
 //! each connection.
 
 mod entropy;
@@ -87,6 +87,7 @@ fn arguments() -> Arguments {
             "--jobs" => parsed.jobs = number(&value()),
             "--one" => parsed.is_one = true,
             "--once" => parsed.is_once = true,
+            "--full-disks" => options.fills_disks = true,
             "--wire" => options.traces_wire = true,
             count => parsed.seeds = number(count),
         }
@@ -106,7 +107,7 @@ fn arguments() -> Arguments {
 fn usage(reason: &str) -> ! {
     eprintln!("{reason}");
     eprintln!(
-        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--one] [--wire]"
+        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--one] [--full-disks] [--wire]"
     );
     std::process::exit(2)
 }
@@ -174,6 +175,9 @@ fn to_run(seed: u64, options: &Options) -> Vec<String> {
         format!("--seconds={}", options.virtual_seconds),
         format!("--without={}", without.join(",")),
     ];
+    if options.fills_disks {
+        arguments.push("--full-disks".to_owned());
+    }
     if options.traces_wire {
         arguments.push("--wire".to_owned());
     }

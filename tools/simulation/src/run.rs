@@ -42,6 +42,8 @@ pub struct Options {
     pub virtual_seconds: u64,
     /// The faults that are left out, by their number.
     pub without: BTreeSet<usize>,
+    /// Whether disks are full at times.
+    pub fills_disks: bool,
     /// Whether the trace has what arrives on each connection.
     pub traces_wire: bool,
 }
@@ -52,6 +54,7 @@ impl Default for Options {
             members: 3,
             virtual_seconds: 60,
             without: BTreeSet::new(),
+            fills_disks: false,
             traces_wire: false,
         }
     }
@@ -119,7 +122,12 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     count_panics();
     fastrand::seed(seed);
     let span = Duration::from_secs(options.virtual_seconds);
-    let planned = plan(fastrand::u64(..), options.members, span);
+    let planned = plan(
+        fastrand::u64(..),
+        options.members,
+        span,
+        options.fills_disks,
+    );
     let faults = planned.iter().map(ToString::to_string).collect();
     let left: Vec<_> = { planned.into_iter().enumerate() }
         .filter(|(number, _)| !options.without.contains(number))
