@@ -190,10 +190,10 @@ impl Injector {
                 .trace
                 .note("", format_args!("ends: {:?}", fault.kind));
             has_changed = true;
-            if let Kind::BadFlush(member, seed) = fault.kind
+            if let Kind::BadFlush(member, sound) = fault.kind
                 && cluster.members[member].disk_fails
             {
-                cluster.end(member, End::PowerLoss { seed });
+                cluster.end(member, End::PowerLoss { seed: sound });
             }
         }
         self.active.retain(|fault| fault.to > now);

@@ -133,13 +133,12 @@ impl Member {
         }
     }
 
-    /// The next flush of a file after `sound` ones fails. Gives whether there is a process that will see it.
-    pub(crate) fn fail_a_flush(&mut self, sound: u64) -> bool {
+    /// The next flush of a file after `sound` ones fails, if a process runs.
+    pub(crate) fn fail_a_flush(&mut self, sound: u64) {
         self.disk_fails |= self.is_up();
         if self.is_up() {
             self.disk.fail_syncs_after(sound, 1);
         }
-        self.is_up()
     }
 
     /// Starts the process.

@@ -14,6 +14,8 @@ use crate::holders::PREFIX;
 use crate::member::{Member, name};
 use crate::trace::Trace;
 
+/// How often watches are polled.
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(5);
 /// How many there are.
 const COUNT: usize = 3;
 /// One of so many polls is the last at a member.
@@ -247,6 +249,3 @@ fn text(told: &Changes) -> String {
     }
     text
 }
-
-/// How long a subscriber may take to be told what is there, in the end.
-pub(crate) const POLL_EVERY: Duration = Duration::from_millis(5);

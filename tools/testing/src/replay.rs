@@ -5,6 +5,7 @@
 //! compiler, and protects from regressions.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::io::Read;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
@@ -62,10 +63,11 @@ impl Watchdog {
     }
 }
 
-/// Runs `target` on `seeds`, on every file in the archive `corpus`, if it exists, and on mutations of these.
+/// Runs `target` on `seeds`, on every file in the archive `corpus`, and on mutations of these. The target judges: it
+/// panics on what must not be. An empty path is no corpus.
 ///
 /// # Panics
-/// When `target` does, after printing the input and how to repeat it. An input that takes two minutes ends
+/// When the corpus is missing or empty, so that no test passes for having tried nothing; when `target` does, after printing the input and how to repeat it. An input that takes two minutes ends
 /// the process.
 pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: impl Fn(&[u8])) {
     let seed = Seed::from_env_or(0xf0_22);
@@ -81,6 +83,12 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
     let seeds_count = inputs.len() - 1;
     inputs.extend(files(corpus));
     let files_count = inputs.len() - 1 - seeds_count;
+    let is_wanted = !corpus.as_os_str().is_empty() && std::env::var_os(WRITE_VARIABLE).is_none();
+    assert!(
+        !is_wanted || files_count > 0,
+        "{}: no corpus",
+        corpus.display()
+    );
     let watchdog = Watchdog::new(test);
     let run = |input: &[u8], case: Option<u64>| {
         watchdog.step(input);
@@ -121,8 +129,10 @@ pub fn replay(test: &'static str, corpus: &Path, seeds: Vec<Vec<u8>>, target: im
 
 /// The files of an archive; none when it does not exist.
 fn files(corpus: &Path) -> Vec<Vec<u8>> {
-    let Ok(packed) = File::open(corpus) else {
-        return Vec::new();
+    let packed = match File::open(corpus) {
+        Ok(packed) => packed,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+        Err(error) => panic!("{}: {error}", corpus.display()),
     };
     let mut archive = Archive::new(packed);
     let files = archive.entries().expect("the corpus is an archive");
@@ -201,22 +211,24 @@ mod tests {
     #[test]
     fn a_panic_deep_in_a_target_is_found_and_passed_on() {
         let found = panic::catch_unwind(|| {
-            replay(
-                "a",
-                Path::new("/nonexistent"),
-                vec![b"abc".to_vec()],
-                |input| {
-                    assert!(!input.starts_with(b"ab\xff"), "found");
-                },
-            );
+            replay("a", Path::new(""), vec![b"abc".to_vec()], |input| {
+                assert!(!input.starts_with(b"ab\xff"), "found");
+            });
         });
+        assert!(found.is_err());
+    }
+
+    #[test]
+    fn a_corpus_that_is_missing_is_an_error() {
+        let missing = Path::new("/nonexistent/corpus.tar");
+        let found = panic::catch_unwind(|| replay("c", missing, Vec::new(), |_| {}));
         assert!(found.is_err());
     }
 
     #[test]
     fn mutations_reach_every_length_and_many_bytes() {
         let (longest, empty) = (Cell::new(0), Cell::new(0));
-        replay("b", Path::new("/nonexistent"), vec![vec![7; 40]], |input| {
+        replay("b", Path::new(""), vec![vec![7; 40]], |input| {
             longest.set(longest.get().max(input.len()));
             empty.set(empty.get() + usize::from(input.is_empty()));
         });

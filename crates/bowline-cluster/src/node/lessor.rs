@@ -87,7 +87,10 @@ async fn keep_time(core: &Core) {
             armed_term = term;
             core.renewals.kept_term.send_replace(term);
         }
-        let is_done = clear(core, term).await && end(core, term).await && tell(core, term).await;
+        // None of them keeps the next from its turn.
+        let mut is_done = clear(core, term).await;
+        is_done &= end(core, term).await;
+        is_done &= tell(core, term).await;
         core.counts.lease_rounds.fetch_add(1, Ordering::Relaxed);
         // A renewal that waits asks for the next round at once.
         if !is_done {

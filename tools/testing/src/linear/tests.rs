@@ -335,3 +335,23 @@ fn what_nobody_saw_may_have_happened() {
     passes(&history);
     fails(&[history[0].clone(), history[2].clone()]);
 }
+
+/// The search does not overwrite a value that somebody has yet to find, as it does not come back. One that is
+/// written twice does.
+#[test]
+fn a_value_that_is_written_twice_comes_back() {
+    passes(&[
+        Operation::put(0, 7).lasted(0, 1),
+        Operation::put(0, 8).lasted(2, 3),
+        Operation::put(0, 7).lasted(4, 5),
+        Operation::read(0, Some(7)).lasted(6, 7),
+    ]);
+    let once = [
+        Operation::put(0, 7).lasted(0, 1),
+        Operation::put(0, 8).lasted(2, 9),
+        Operation::read(0, Some(7)).lasted(3, 8),
+    ];
+    passes(&once);
+    let gone = Operation::read(0, Some(7)).lasted(10, 11);
+    fails(&[&once[..], &[gone]].concat());
+}
