@@ -17,6 +17,11 @@
 //! frame says that the segment was synced beyond it. Otherwise nothing in the segment was acknowledged,
 //! and the log ends in an earlier segment.
 //!
+//! A log that is written during the scan may release its first segments, and their files then get new
+//! contents. A segment that cannot be read and is no longer in the directory was released, with all
+//! before it: the scan drops them and goes on behind it. Recovery has the directory for itself, so there
+//! every damage is an error.
+//!
 //! A segment outside the chain is *stale*: prepared and not begun, or an empty last segment that an
 //! earlier recovery replaced and could not remove. A stale segment with entries is an error.
 
@@ -233,7 +238,23 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) ->
             return Err(Error::corrupt(&segment.path, 32, reason));
         }
         let read = read_ahead.next();
-        let read = read.unwrap_or_else(|| segment.read(vfs, dir, bound(position)))?;
+        let read = match read.unwrap_or_else(|| segment.read(vfs, dir, bound(position))) {
+            Ok(read) => read,
+            Err(error) => {
+                let Some(next) = chain.get(position + 1) else {
+                    return Err(error);
+                };
+                if segment.is_listed(vfs, dir)? {
+                    return Err(error);
+                }
+                // Released since it was opened, and all before it with it: the log begins behind it.
+                tracing::debug!(%error, "a segment was released while it was checked");
+                scan.segments.clear();
+                scan.sparse_index = SparseIndex::default();
+                scan.next_index = next.header.first_index;
+                continue;
+            }
+        };
         scan.sparse_index.append(read.sparse_index);
         scan.next_index = read.next_index;
         scan.segments.push(read.scanned);
@@ -404,6 +425,13 @@ impl OpenSegment {
             path: segment_path(dir, later_id),
             reason: format!("{} says that the log goes on behind it", segment_name(id)),
         })
+    }
+
+    /// Whether the directory still holds the segment: no two segments have the same id.
+    fn is_listed(&self, vfs: &dyn Vfs, dir: &Path) -> Result<bool> {
+        let names = list(vfs, dir)?;
+        let mut ids = names.iter().filter_map(|name| segment_id(name));
+        Ok(ids.any(|id| id == self.header.id))
     }
 
     /// Returns an error when a stale segment has a frame with content.
@@ -655,6 +683,15 @@ fn check_entries(header: &FrameHeader, body: &[u8]) -> Result<(), String> {
             header.entry_count
         ))
     }
+}
+
+/// Scans with one thread. `between` runs when the segments were opened and none was read.
+#[cfg(test)]
+pub(super) fn scan_beside(vfs: &dyn Vfs, dir: &Path, between: impl Fn()) -> Result<Scan> {
+    scan(vfs, dir, |_| {
+        between();
+        1
+    })
 }
 
 /// The result of a scan with `threads` threads, as text for comparisons.
