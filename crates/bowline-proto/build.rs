@@ -6,13 +6,14 @@ use std::path::PathBuf;
 use prost::Message;
 
 /// What clients may call.
-const PUBLIC: [&str; 6] = [
+const PUBLIC: [&str; 7] = [
     "etcd/rpc.proto",
     "etcd/lock.proto",
     "etcd/election.proto",
     "bowline/v1/graph.proto",
     "bowline/v1/store.proto",
     "bowline/v1/lease.proto",
+    "bowline/v1/member.proto",
 ];
 
 /// What members say to each other: no business of a client.

@@ -2,6 +2,8 @@
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::etcdserverpb::cluster_client::ClusterClient;
+use bowline_proto::v1;
+use bowline_proto::v1::members_client::MembersClient;
 
 use crate::caller::{Caller, Repeat};
 use crate::{Header, ReadLevel, Result};
@@ -178,6 +180,14 @@ pub(crate) async fn update(caller: &Caller, id: u64, peer_ur_ls: Vec<String>) ->
         header: Header::new(reply.header, &metadata),
         members: members(reply.members),
     })
+}
+
+/// See [`Client::repair_member`](crate::Client::repair_member).
+pub(crate) async fn repair(caller: &Caller, id: u64) -> Result<()> {
+    let request = v1::MemberRepairRequest { id };
+    let send = |channel, request| async move { MembersClient::new(channel).repair(request).await };
+    let repaired = caller.call(Repeat::Always, None, request, send).await;
+    repaired.map(drop)
 }
 
 /// See [`Client::promote_member`](crate::Client::promote_member).

@@ -39,6 +39,12 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// The tables of this member are being replaced. Nothing was done.
+    #[error("the data of this member is being replaced by that of another one: ask another member")]
+    Repairing,
+    /// There is no other voter whose data could replace a member's.
+    #[error("no other voter has the data: restore a snapshot, or copy the directory of a backup")]
+    NoOtherVoter,
     /// Too many commands are queued.
     #[error("too many requests wait: try again later")]
     TooManyRequests,
@@ -199,6 +205,11 @@ impl Error {
             Error::Storage(error) => error.is_retryable(),
             _ => false,
         }
+    }
+
+    /// Whether files of this member's database are damaged.
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Error::Storage(bowline::Error::Storage(error)) if error.is_corruption())
     }
 
     /// The error for a database that could not be opened.

@@ -53,7 +53,7 @@ package!(
     "v3electionpb"
 );
 package!(
-    /// The services that etcd has no words for: graph, store, lease.
+    /// The services that etcd has no words for: graph, store, lease, members.
     v1,
     "bowline.v1"
 );

@@ -53,6 +53,8 @@ pub enum Fault {
     TooLong,
     /// The keys of a lease do not fit into one reply.
     TooManyLeaseKeys,
+    /// The data of this member is being replaced.
+    Repairing,
     /// A request did not arrive completely in time.
     PartialRequest(Duration),
     /// There is no such lease.
@@ -189,6 +191,10 @@ impl Fault {
             Fault::TooLong => (
                 Code::ResourceExhausted,
                 "bowline: the range has 4 GiB or more; ask for a part of it, or use RangeStream",
+            ),
+            Fault::Repairing => (
+                Code::Unavailable,
+                "bowline: the data of this member is being replaced by that of another one",
             ),
             Fault::TooManyLeaseKeys => (
                 Code::ResourceExhausted,
@@ -366,6 +372,8 @@ impl From<Error> for Fault {
             Error::MembershipChanging => Fault::Timeout,
             Error::Unhealthy => Fault::Unhealthy,
             Error::TooManyLeaseKeys => Fault::TooManyLeaseKeys,
+            Error::Repairing => Fault::Repairing,
+            error @ Error::NoOtherVoter => Fault::Unfit(error.to_string()),
             Error::RequestTooDeep { .. } => Fault::TooManyOperations,
             Error::Storage(error) => error.into(),
             other => Fault::Internal(other.to_string()),

@@ -11,7 +11,7 @@ use super::global::{CLUSTER, DIRECTORY, without};
 /// Commands that only a cluster has.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// List, add, remove, promote and update members of a cluster
+    /// List, add, remove, promote, repair and update members of a cluster
     #[command(
         subcommand,
         args = without(&[DIRECTORY]),
@@ -104,6 +104,14 @@ pub enum Member {
     #[command(after_help = "Examples:
   bowline member promote 8e9e05c52164694d")]
     Promote {
+        /// The member, in hexadecimal digits as `member list` shows it
+        #[arg(value_parser = parse_id)]
+        id: u64,
+    },
+    /// Replace the data of a member by that of the leader; its log, vote and id stay
+    #[command(after_help = "Examples:
+  bowline member repair 8e9e05c52164694d")]
+    Repair {
         /// The member, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
         id: u64,

@@ -1,4 +1,4 @@
-//! `member list`, `add`, `remove`, `promote`, `update`, and `move-leader`.
+//! `member list`, `add`, `remove`, `promote`, `repair`, `update`, and `move-leader`.
 
 use bowline_client::{Error, Member, ReadLevel};
 
@@ -38,6 +38,14 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
         }
         Args::Remove { id } => about(&remote, *id, remote.client.remove_member(*id))?.members,
         Args::Promote { id } => about(&remote, *id, remote.client.promote_member(*id))?.members,
+        Args::Repair { id } => {
+            about(&remote, *id, remote.client.repair_member(*id))?;
+            let id = member_id(*id);
+            context.remark(&format!(
+                "member {id} replaces its data by the leader's; until it is done it refuses clients\n"
+            ))?;
+            remote.wait(remote.client.members(remote.level))?.members
+        }
         Args::Update { id, peer_urls } => {
             let urls = peer_urls.iter().map(String::as_str);
             about(&remote, *id, remote.client.update_member(*id, urls))?.members

@@ -18,6 +18,7 @@
 //! | [`states`] | the judge of reads by their revision |
 //! | [`rounds`] | load and faults, then the judgement; round after round |
 //! | [`stale_reads`] | a leader that slept through its replacement must not answer from memory |
+//! | [`removed`] | a leader that is removed while it is cut off stops |
 //! | [`operator`] | what members use when idle, and beside one that is dead, slow or out of reach |
 //!
 //! `BOWLINE_FAULT_ROUNDS` sets how many rounds each test has, `BOWLINE_SEED` what is done; the same
@@ -35,6 +36,7 @@ mod links;
 mod load;
 mod nemesis;
 mod operator;
+mod removed;
 mod rounds;
 mod stale_reads;
 mod states;

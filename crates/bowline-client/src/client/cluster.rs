@@ -128,4 +128,28 @@ impl Client {
     pub async fn promote_member(&self, id: u64) -> Result<Members> {
         cluster::promote(&self.caller, id).await
     }
+
+    /// Has the data of a member replaced by that of the leader, while its log, its vote and its id stay, and clears
+    /// the alarm that its data differs. Returns when the member has begun; until it is done, it refuses calls with
+    /// `Unavailable`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::AlarmKind;
+    ///
+    /// for alarm in client.alarms().await? {
+    ///     if alarm.kind == AlarmKind::Corrupt {
+    ///         client.repair_member(alarm.member_id).await?;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `MemberNotFound`; `Rejected` where no other member votes; those of [any
+    /// change](crate::Error#errors-of-any-change).
+    pub async fn repair_member(&self, id: u64) -> Result<()> {
+        cluster::repair(&self.caller, id).await
+    }
 }

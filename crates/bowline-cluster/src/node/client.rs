@@ -108,7 +108,7 @@ impl LocalClient {
     /// work) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when the outcome is unknown. A
     /// refusal by the applied command is in the reply, not an error.
     pub async fn execute(&self, command: Command) -> Result<Applied> {
-        self.core.check_running()?;
+        self.core.check_serving()?;
         if self.core.is_learner() {
             return Err(Error::Learner);
         }
@@ -185,9 +185,11 @@ impl LocalClient {
         is_long: bool,
         read: impl Fn() -> Result<(T, Revision)>,
     ) -> Result<Read<T>> {
-        if level == ReadLevel::Lease && self.core.holds_lease() {
+        let is_served = !self.core.differs.load(Ordering::Relaxed);
+        if level == ReadLevel::Lease && is_served && self.core.holds_lease() {
             let point = self.point(level);
-            let (value, revision) = self.in_turn(is_long, &read).await?;
+            let read_here = self.in_turn(is_long, &read).await;
+            let (value, revision) = self.core.noting(read_here)?;
             // Checked again, because the wait for the turn may have taken time. Nothing committed meanwhile
             // was acknowledged before the read began.
             if self.core.leased_index().is_some() {
@@ -196,7 +198,8 @@ impl LocalClient {
             }
         }
         let point = self.read_barrier(level).await?;
-        let (value, revision) = self.in_turn(is_long, &read).await?;
+        let read_here = self.in_turn(is_long, &read).await;
+        let (value, revision) = self.core.noting(read_here)?;
         let point = ReadPoint { revision, ..point };
         Ok(Read { value, point })
     }
@@ -217,7 +220,7 @@ impl LocalClient {
     /// # Errors
     /// `NoLeader`, `Timeout`.
     pub async fn read_barrier(&self, level: ReadLevel) -> Result<ReadPoint> {
-        self.core.check_running()?;
+        self.core.check_serving()?;
         let (served, next) = match level {
             ReadLevel::Eventual => return Ok(self.point(level)),
             _ if self.core.is_learner() => return Err(Error::Learner),
@@ -347,6 +350,16 @@ impl LocalClient {
     /// `MemberNotFound`, `NotLearner`, `LearnerNotReady`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_promote(&self, id: NodeId) -> Result<()> {
         self.ask_done(LeaderRequest::MemberPromote(id)).await
+    }
+
+    /// Has the data of a member replaced by that of the leader, while its log, its vote and its id stay; and clears
+    /// the alarm that it differs. Returns when the member has begun; until it is done, it refuses clients with
+    /// `Repairing`.
+    ///
+    /// # Errors
+    /// `MemberNotFound`, `NoOtherVoter`; `NoLeader`, `Timeout`.
+    pub async fn member_repair(&self, id: NodeId) -> Result<()> {
+        self.ask_done(LeaderRequest::MemberRepair(id)).await
     }
 
     /// Transfers leadership to another member. Only the leader accepts this.
@@ -487,7 +500,8 @@ impl LocalClient {
     /// # Errors
     /// `Storage` when something cannot be read.
     pub fn tree_hashes(&self) -> Result<(u64, bowline::TreeHashes)> {
-        Ok(self.core.replica.tree_hashes()?)
+        let hashes = self.core.replica.tree_hashes().map_err(Error::from);
+        self.core.noting(hashes)
     }
 
     /// Waits until the node stops by itself; returns the reason.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bowline_replica::Replica;
+use bowline_replica::{Refusal, Replica};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -22,6 +22,7 @@ use crate::log_limit::SharedLogLimit;
 use crate::peer::{self, PeerClient, Peers};
 use crate::raft::Raft;
 use crate::raft::log_store::LogStore;
+use crate::raft::repairs::Repairs;
 use crate::raft::state_machine::Progress;
 use crate::raft::waiters::Waiters;
 use crate::types::{LeaderId, Member, Membership, NodeId};
@@ -56,6 +57,14 @@ pub(crate) struct Core {
     /// Held while other members are asked about an unknown candidate.
     pub(crate) vouching: tokio::sync::Semaphore,
     pub(crate) space: super::space::Space,
+    /// Where the state machine waits for a snapshot.
+    pub(crate) repairs: Arc<Repairs>,
+    pub(crate) damage: Arc<super::damage::Damage>,
+    /// The members to which this one sends a snapshot for a repair.
+    pub(crate) sending: Arc<Mutex<BTreeSet<NodeId>>>,
+    pub(crate) hashing: super::damage::Hashing,
+    /// Whether the alarm is raised that the data of this member differs.
+    pub(crate) differs: AtomicBool,
     /// Held during a change of the membership, from its first check to its end.
     pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
     /// Why the node stopped by itself, if it did.
@@ -96,6 +105,10 @@ pub(crate) struct Counts {
     pub(crate) admission_rounds: AtomicU64,
     /// Times that a leader reported acknowledgements which this member's log does not hold.
     pub(crate) losses_found: AtomicU64,
+    /// Tables that the scrubber has read.
+    pub(crate) tables_scrubbed: AtomicU64,
+    /// Comparisons of the voters' data that this leader has completed.
+    pub(crate) comparisons: AtomicU64,
     /// Completed rounds of the lessor on this leader.
     pub(crate) lease_rounds: AtomicU64,
     /// Calls that wait until this member has applied an entry.
@@ -408,6 +421,18 @@ impl Core {
             Some(reason) => Err(Error::Stopped { reason }),
             None => Ok(()),
         }
+    }
+
+    /// Whether clients are served here: not while the data of this member is replaced, or is known to differ.
+    pub(crate) fn check_serving(&self) -> Result<()> {
+        self.check_running()?;
+        if self.repairs.is_wanted() {
+            return Err(Error::Repairing);
+        }
+        if self.differs.load(Ordering::Relaxed) {
+            return Err(Refusal::Corrupt.into());
+        }
+        Ok(())
     }
 
     /// Whether the leader's lease is valid now, and everything committed is applied here. Does not leave this

@@ -30,7 +30,21 @@ const PAUSE: Duration = Duration::from_millis(10);
 impl Core {
     /// Handles a request on the leader. Any other member refuses it with `NotLeader`, having done nothing.
     pub(crate) async fn answer(&self, request: LeaderRequest) -> LeaderResponse {
-        let answered = match request {
+        let term = self.leading_term();
+        match (self.answer_as_known(request).await, term) {
+            // A leader that was deposed and does not know it has an old membership.
+            (Err(error), Some(term)) if is_of_membership(&error) => {
+                let confirmed = self.confirm_leading(term).await;
+                LeaderResponse::Refused(confirmed.err().unwrap_or(error))
+            }
+            (Err(error), _) => LeaderResponse::Refused(error),
+            (Ok(answer), _) => answer,
+        }
+    }
+
+    /// The answer by what this leader knows.
+    async fn answer_as_known(&self, request: LeaderRequest) -> Result<LeaderResponse> {
+        match request {
             LeaderRequest::LeaseKeepAlive(id) => {
                 self.keep_alive(id).await.map(LeaderResponse::Lease)
             }
@@ -66,11 +80,20 @@ impl Core {
                 let claimed = self.claim(id, incarnation).await;
                 claimed.map(|()| LeaderResponse::Done)
             }
+            LeaderRequest::MemberRepair(id) => {
+                self.repair_member(id).await.map(|()| LeaderResponse::Done)
+            }
+            LeaderRequest::SendSnapshot { to, next } => {
+                let sent = self.send_snapshot(to, next).await;
+                sent.map(|()| LeaderResponse::Done)
+            }
+            LeaderRequest::HashesAt(revision) => {
+                self.hashes_at(revision).map(LeaderResponse::Hashes)
+            }
             LeaderRequest::MoveLeader(id) => {
                 self.move_leader(id).await.map(|()| LeaderResponse::Done)
             }
-        };
-        answered.unwrap_or_else(LeaderResponse::Refused)
+        }
     }
 
     // --- leases ---
@@ -593,6 +616,19 @@ impl Core {
         }
         Err(bad)
     }
+}
+
+/// Whether an error says what the membership is.
+fn is_of_membership(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::MemberNotFound { .. }
+            | Error::PeerUrlExists
+            | Error::NotLearner { .. }
+            | Error::NotEnoughStarted
+            | Error::TooManyLearners
+            | Error::PlaceTaken { .. }
+    )
 }
 
 /// Waits until `holds` is true; returns false after the timeout.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use bowline::Value;
+use bowline::{Revision, Value};
 use bowline_proto::peer::{self as proto, answer, question};
 
+use super::damage::Hashes;
 use super::info::{LeaseStatus, MemberInfo};
 use crate::error::Error;
 use crate::types::NodeId;
@@ -39,6 +40,15 @@ pub(crate) enum LeaderRequest {
         incarnation: u64,
     },
     MoveLeader(NodeId),
+    /// To the leader, and from it to the member.
+    MemberRepair(NodeId),
+    /// A member's state machine waits for a snapshot that has everything before `next`.
+    SendSnapshot {
+        to: NodeId,
+        next: u64,
+    },
+    /// To any member.
+    HashesAt(Revision),
 }
 
 /// The response of the leader.
@@ -48,6 +58,8 @@ pub(crate) enum LeaderResponse {
     /// `None` when there is no such lease.
     Lease(Option<LeaseStatus>),
     Member(MemberInfo),
+    /// `None` until they are computed.
+    Hashes(Option<Hashes>),
     Refused(Error),
 }
 
@@ -59,6 +71,9 @@ impl LeaderRequest {
             | LeaderRequest::LeaseTimeToLive { .. }
             | LeaderRequest::MemberUpdate { .. }
             | LeaderRequest::MemberClaim { .. }
+            | LeaderRequest::MemberRepair(_)
+            | LeaderRequest::SendSnapshot { .. }
+            | LeaderRequest::HashesAt(_)
             | LeaderRequest::MemberPublish { .. } => true,
             LeaderRequest::MemberAdd { .. }
             | LeaderRequest::MemberRemove(_)
@@ -101,6 +116,11 @@ impl LeaderRequest {
                 Q::MemberClaim(proto::MemberClaim { id, incarnation })
             }
             LeaderRequest::MoveLeader(id) => Q::MoveLeader(id),
+            LeaderRequest::MemberRepair(id) => Q::MemberRepair(id),
+            LeaderRequest::SendSnapshot { to, next } => {
+                Q::SendSnapshot(proto::SendSnapshot { to, next })
+            }
+            LeaderRequest::HashesAt(revision) => Q::HashesAt(revision.get()),
         };
         proto::Question {
             question: Some(question),
@@ -137,6 +157,12 @@ impl LeaderRequest {
                 incarnation: claim.incarnation,
             },
             Q::MoveLeader(id) => LeaderRequest::MoveLeader(id),
+            Q::MemberRepair(id) => LeaderRequest::MemberRepair(id),
+            Q::SendSnapshot(asked) => LeaderRequest::SendSnapshot {
+                to: asked.to,
+                next: asked.next,
+            },
+            Q::HashesAt(revision) => LeaderRequest::HashesAt(Revision::new(revision)),
         })
     }
 }
@@ -162,6 +188,16 @@ impl LeaderResponse {
                 is_learner: member.is_learner,
                 ..proto::Member::default()
             }),
+            LeaderResponse::Hashes(None) => A::Hashes(proto::Hashes::default()),
+            LeaderResponse::Hashes(Some([keys, blocks, edges_out, edges_in])) => {
+                A::Hashes(proto::Hashes {
+                    is_ready: true,
+                    keys,
+                    blocks,
+                    edges_out,
+                    edges_in,
+                })
+            }
             LeaderResponse::Refused(error) => {
                 let (reason, member_id) = match &error {
                     Error::NotLeader | Error::NoLeader => (Reason::NotLeader, 0),
@@ -178,6 +214,7 @@ impl LeaderResponse {
                     Error::NotEnoughStarted => (Reason::NotEnoughStarted, 0),
                     Error::Unhealthy => (Reason::Unhealthy, 0),
                     Error::TooManyLeaseKeys => (Reason::TooManyLeaseKeys, 0),
+                    Error::NoOtherVoter => (Reason::NoOtherVoter, 0),
                     _ => (Reason::Other, 0),
                 };
                 A::Refused(proto::Refused {
@@ -210,6 +247,12 @@ impl LeaderResponse {
                 client_urls: member.client_urls,
                 is_learner: member.is_learner,
             }),
+            A::Hashes(found) => LeaderResponse::Hashes(found.is_ready.then_some([
+                found.keys,
+                found.blocks,
+                found.edges_out,
+                found.edges_in,
+            ])),
             A::Refused(refused) => {
                 let id = refused.member_id;
                 let reasons = [
@@ -227,6 +270,7 @@ impl LeaderResponse {
                     (Reason::NotEnoughStarted, Error::NotEnoughStarted),
                     (Reason::Unhealthy, Error::Unhealthy),
                     (Reason::TooManyLeaseKeys, Error::TooManyLeaseKeys),
+                    (Reason::NoOtherVoter, Error::NoOtherVoter),
                 ];
                 let mut known = reasons.into_iter();
                 let known = known.find(|(reason, _)| *reason as u32 == refused.reason);
@@ -257,6 +301,7 @@ enum Reason {
     Unhealthy = 12,
     PlaceTaken = 13,
     TooManyLeaseKeys = 14,
+    NoOtherVoter = 15,
 }
 
 fn millis(duration: Duration) -> u64 {

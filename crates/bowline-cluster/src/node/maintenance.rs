@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::leader_request::LeaderRequest;
 use super::space::Reserved;
+use super::{comparison, repair, scrubber};
 use crate::error::Result;
 use crate::types::NodeId;
 
@@ -33,7 +34,16 @@ const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) async fn run(core: Arc<Core>) {
     let mut closing = core.closing.subscribe();
     // They run concurrently, because each may take as long as a request.
-    let all = async { tokio::join!(keep_space(&core), say_name(&core), keep_up(&core)) };
+    let all = async {
+        tokio::join!(
+            keep_space(&core),
+            say_name(&core),
+            keep_up(&core),
+            repair::run(&core),
+            scrubber::run(&core),
+            comparison::run(&core),
+        )
+    };
     tokio::select! {
         biased;
         _ = all => {}
@@ -53,6 +63,7 @@ async fn keep_space(core: &Core) {
             _ = shortage.changed() => {}
             () = core.space.refused() => has_refused = true,
         }
+        comparison::note_own_alarm(core);
         core.log.set_flushed(core.replica.flushed_index());
         if core.log.is_short_of_space() && looked_for_space.elapsed() >= LOOK_FOR_SPACE_EVERY {
             core.log.look_for_space();
@@ -88,10 +99,12 @@ async fn keep_up(core: &Core) {
             core.clear_alarms_of_removed().await;
         } else {
             is_joint = false;
-            if absence.is_removed(core).await {
-                core.fail("this member was removed from the cluster");
-                return;
-            }
+        }
+        // A leader that nobody answers may be removed, too, and nobody tells it.
+        let is_heard = core.heard_leadership().leader == Some(core.member_id);
+        if !is_heard && absence.is_removed(core).await {
+            core.fail("this member was removed from the cluster");
+            return;
         }
     }
 }
@@ -258,6 +271,11 @@ impl Core {
 async fn watch_space(core: &Core, has_refused: bool) {
     let quota = core.options.quota_bytes;
     let stats = core.replica.db().stats().engine;
+    if let Some(error) = &stats.background_error
+        && error.is_corruption()
+    {
+        core.damage.note(error.to_string());
+    }
     let size = core.replica.db().data_bytes();
     let has_failed = matches!(
         stats.background_error,

@@ -25,8 +25,10 @@
 mod abdication;
 mod admission;
 mod client;
+mod comparison;
 mod config;
 mod core;
+mod damage;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod info;
@@ -39,8 +41,10 @@ mod owed;
 mod proposal;
 mod proposer;
 mod reads;
+mod repair;
 mod restore;
 mod restored;
+mod scrubber;
 mod service;
 mod space;
 mod start;

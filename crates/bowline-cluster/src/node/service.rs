@@ -6,15 +6,18 @@ use bowline_proto::peer as proto;
 use bowline_replica::Replica;
 use bowline_storage::engine::ArrivingFiles;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use tonic::Status;
 
 use super::core::Core;
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposal;
 use super::proposer::Handed;
-use crate::peer::{ClusterMember, ClusterMembers, Confirmation, INCOMING_DIR, SnapshotFile, Unfit};
+use crate::peer::{
+    ClusterMember, ClusterMembers, Confirmation, INCOMING_DIR, SnapshotData, SnapshotFile, Unfit,
+};
 use crate::raft::network::PeerService;
-use crate::types::{LogId, NodeId, Vote};
+use crate::types::{LogId, NodeId, SnapshotMeta, Vote};
 
 pub(crate) struct Service(pub(crate) Arc<Core>);
 
@@ -144,6 +147,23 @@ impl PeerService for Service {
             incarnation: core.incarnation,
             is_blank: core.is_at_its_beginning(),
         })
+    }
+
+    async fn consensus_installs(&self, installing: BoxFuture<'_, ()>) {
+        {
+            let _yielding = self.0.repairs.yield_to_consensus();
+            installing.await;
+        }
+        // It was too old to be installed.
+        if let Some(damage) = self.0.repairs.was_put_off() {
+            self.0.damage.note(damage);
+        }
+    }
+
+    async fn repair(&self, meta: SnapshotMeta, snapshot: SnapshotData) -> Result<(), Status> {
+        let repaired = self.0.repairs.hand_in(meta, snapshot).await;
+        self.0.forget_hashes();
+        repaired.map_err(Status::failed_precondition)
     }
 
     async fn ask(&self, _from: NodeId, question: proto::Question) -> Result<proto::Answer, Status> {

@@ -127,6 +127,9 @@ impl Node {
         if core.is_blank() || core.is_unproven() {
             node.tasks.push(tokio::spawn(admission::run(core.clone())));
         }
+        if let Some(damage) = core.repairs.is_up_now() {
+            core.damage.note(damage);
+        }
         node.tasks
             .push(tokio::spawn(core.clone().follow_leadership()));
         node.tasks.push(tokio::spawn(lessor::run(core.clone())));
@@ -615,6 +618,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         waiters,
     } = opened;
     let progress = machine.progress();
+    let repairs = machine.repairs();
     let settings = Settings {
         cluster_id,
         member_id,
@@ -653,6 +657,11 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         read_floor: AtomicU64::new(0),
         renewals: Renewals::default(),
         space: super::space::Space::default(),
+        repairs,
+        damage: Arc::default(),
+        sending: Arc::default(),
+        hashing: super::damage::Hashing::default(),
+        differs: AtomicBool::new(false),
         long_work: tokio::sync::Semaphore::new(long_work_max()),
         vouching: tokio::sync::Semaphore::new(1),
         changing: Arc::default(),

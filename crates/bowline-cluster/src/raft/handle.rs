@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bowline_proto::peer::peer_server::PeerServer;
 use bowline_storage::vfs::Vfs;
-use openraft::alias::{InstantOf, WatchReceiverOf};
+use openraft::alias::{InstantOf, SnapshotOf, WatchReceiverOf};
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::error::{
     ChangeMembershipError, ClientWriteError, InitializeError, LinearizableReadError, RaftError,
@@ -24,7 +24,7 @@ use super::log_store::LogStore;
 use super::network::{NetworkFactory, PeerGrpc, PeerService, peer_service};
 use super::state_machine::StateMachine;
 use crate::error::{Error, Result};
-use crate::peer::Peers;
+use crate::peer::{Peers, SnapshotData};
 use crate::types::{LeaderId, LogId, Member, Membership, NodeId, Proposal, TypeConfig, Vote};
 
 type Metrics = RaftMetrics<TypeConfig>;
@@ -215,6 +215,25 @@ impl Raft {
             voters.next() == Some(id) && voters.next().is_none()
         });
         is_only.await.map_err(Error::stopped)
+    }
+
+    /// Has the state machine wait for another member's snapshot, up to `patience`; returns when it waits no longer.
+    pub(crate) async fn rebuild(&self, reason: String, patience: Duration) -> Result<()> {
+        let (done, result) = tokio::sync::oneshot::channel();
+        let asked = self.inner.external_state_machine_request(move |machine| {
+            Box::pin(async move {
+                let rebuilt = machine.be_repaired(None, reason, Some(patience)).await;
+                // An error means that the caller has gone.
+                let _ = done.send(rebuilt);
+            })
+        });
+        asked.await.map_err(Error::stopped)?;
+        result.await.map_err(Error::stopped)?
+    }
+
+    /// The present state as a snapshot, to be sent.
+    pub(crate) async fn snapshot(&self) -> Result<Option<SnapshotOf<TypeConfig, SnapshotData>>> {
+        self.inner.get_snapshot().await.map_err(Error::stopped)
     }
 
     /// Stops the consensus, and waits for its end.

@@ -15,6 +15,7 @@
 pub(crate) mod handle;
 pub mod log_store;
 pub mod network;
+pub(crate) mod repairs;
 mod runtime;
 pub(crate) mod state_machine;
 pub(crate) mod types;

@@ -178,6 +178,8 @@ impl Config {
             lease_checkpoint_interval,
             snapshot_entries: layers.parse("snapshot-count", number)?,
             kept_entries: layers.parse("snapshot-catchup-entries", number)?,
+            scrub_interval: layers.parse("scrub-interval", duration)?,
+            corrupt_check_interval: layers.parse("corrupt-check-time", duration)?,
             learners_max: usize::try_from(layers.parse("max-learners", number)?)
                 .unwrap_or(usize::MAX),
             request_bytes_max,

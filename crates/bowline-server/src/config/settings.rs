@@ -63,6 +63,10 @@ settings! {
         "Number of entries after which the log is truncated";
     "snapshot-catchup-entries" "ENTRIES" = "5000":
         "Entries that the log keeps for members that lag; one that lags further receives a snapshot";
+    "scrub-interval" "TIME" = "24h":
+        "Time within which every table is read to find damage; 0 for never";
+    "corrupt-check-time" "TIME" = "12h":
+        "Interval at which the leader compares the data of all voters; 0 for never";
     "max-learners" "N" = "1":
         "Maximum number of learners";
     "max-request-bytes" "BYTES" = "1572864":

@@ -114,6 +114,7 @@ methods! {
     MsLeaseKeepAlive = "bowline.v1.Lease" / "KeepAlive",
     MsLeaseTimeToLive = "bowline.v1.Lease" / "TimeToLive",
     MsLeaseRevoke = "bowline.v1.Lease" / "Revoke",
+    MemberRepair = "bowline.v1.Members" / "Repair",
 }
 
 impl Method {

@@ -10,6 +10,7 @@ use std::time::Instant;
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
 use bowline_proto::v1::lease_server::LeaseServer as MsLeaseServer;
+use bowline_proto::v1::members_server::MembersServer;
 use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
 use bowline_proto::v3lockpb::lock_server::LockServer;
@@ -35,8 +36,8 @@ use crate::memory::{self, Account, Charge, Partial};
 use crate::metrics::Method;
 use crate::service::{
     AuthService, ClusterService, ElectionService, GraphService, HealthService, KvService,
-    LeaseService, LockService, LongReply, MaintenanceService, MsLeaseService, Reflection,
-    StoreService, WatchService,
+    LeaseService, LockService, LongReply, MaintenanceService, MembersService, MsLeaseService,
+    Reflection, StoreService, WatchService,
 };
 use crate::status::in_words_of_etcd;
 
@@ -63,6 +64,7 @@ pub(crate) struct Dispatch {
     is_for_metrics: bool,
     store: StoreServer<StoreService>,
     ms_lease: MsLeaseServer<MsLeaseService>,
+    members: MembersServer<MembersService>,
 }
 
 type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -96,6 +98,7 @@ impl Dispatch {
             is_for_metrics: false,
             store: serve!(StoreServer, StoreService),
             ms_lease: serve!(MsLeaseServer, MsLeaseService),
+            members: serve!(MembersServer, MembersService),
             account: context.memory.account(),
             context,
         }
@@ -207,6 +210,7 @@ impl Dispatch {
             M::MsLeaseGrant | M::MsLeaseKeepAlive | M::MsLeaseTimeToLive | M::MsLeaseRevoke => {
                 self.ms_lease.clone().call(request)
             }
+            M::MemberRepair => self.members.clone().call(request),
         }
     }
 }

@@ -117,6 +117,13 @@ impl BackgroundJobs {
         self.done.notify_all();
     }
 
+    /// Forgets failed attempts: what they failed on was replaced.
+    pub(super) fn forget_failures(&self) {
+        let mut jobs = self.jobs.lock();
+        jobs.flush.failed = None;
+        jobs.compaction.failed = None;
+    }
+
     /// The error of the last attempt at a flush or a compaction, if it failed.
     pub(super) fn last_error(&self) -> Option<Error> {
         let jobs = self.jobs.lock();

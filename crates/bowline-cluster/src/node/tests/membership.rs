@@ -352,3 +352,36 @@ async fn the_alarm_for_space_of_a_removed_member_goes_after_a_restart_of_all() {
     drop(client);
     three.shutdown().await;
 }
+
+/// Bug 244: a leader that was cut off, and did not know that it had been deposed, answered that a member did not exist
+/// that had been added meanwhile. What the membership is, only a leader may say that a majority confirms. Found by the
+/// simulation.
+#[tokio::test]
+async fn a_leader_without_a_majority_does_not_say_who_is_no_member() {
+    let mut three = Three::start(|config| config.request_timeout = Duration::from_secs(1)).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    let unknown = client.member_remove(7).await;
+    assert!(
+        matches!(unknown, Err(Error::MemberNotFound { id: 7 })),
+        "{unknown:?}"
+    );
+    for other in (0..3).filter(|other| *other != leader) {
+        three.stop(other).await;
+    }
+    for asked in [
+        client.member_remove(7).await,
+        client.member_promote(7).await,
+        client
+            .member_update(7, vec!["http://127.0.0.1:1".to_owned()])
+            .await,
+    ] {
+        let is_unsure = matches!(
+            asked,
+            Err(Error::NoLeader | Error::Timeout | Error::LeaderChanged)
+        );
+        assert!(is_unsure, "{asked:?}");
+    }
+    drop(client);
+    three.shutdown().await;
+}

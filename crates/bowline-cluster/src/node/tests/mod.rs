@@ -28,6 +28,7 @@ mod hostile;
 mod identity;
 mod leases;
 mod membership;
+mod repair;
 mod replication;
 mod restored;
 mod rot;

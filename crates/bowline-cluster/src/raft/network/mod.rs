@@ -88,6 +88,24 @@ impl RaftNetworkFactory<TypeConfig> for NetworkFactory {
     }
 }
 
+/// Sends a snapshot to a member whose state machine waits for it; returns when that has installed it.
+///
+/// # Errors
+/// The member's refusal, or why it was not reached.
+pub(crate) async fn send_repair(
+    peers: &Peers,
+    target: NodeId,
+    node: &Member,
+    vote: &Vote,
+    snapshot: SnapshotOf<TypeConfig, SnapshotData>,
+) -> Result<(), Status> {
+    let link = peers.link(target, node);
+    let client = link.client(Lane::Snapshot)?;
+    let (from, limit) = (peers.sender(&link), peers.options().snapshot_timeout);
+    let sent = sender::send(client, from, vote, snapshot, &link, limit, true).await;
+    sent.map(drop)
+}
+
 /// The client of one peer on one lane.
 pub struct Network {
     peers: Peers,
@@ -374,7 +392,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let term = vote.leader_id.term;
         let peer = format!("{:016x}", self.link.target());
         let from = self.peers.sender(&self.link);
-        let sending = sender::send(client, from, &vote, snapshot, &self.link, limit);
+        let sending = sender::send(client, from, &vote, snapshot, &self.link, limit, false);
         let result = tokio::select! {
             biased;
             result = sending => result,

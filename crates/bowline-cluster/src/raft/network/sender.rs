@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use bowline_proto::peer::snapshot_chunk::Part;
-use bowline_proto::peer::{FileChunk, Sender, SnapshotChunk};
+use bowline_proto::peer::{FileChunk, Sender, SnapshotChunk, SnapshotHead};
 use bowline_storage::vfs;
 use openraft::alias::SnapshotOf;
 use openraft::raft::SnapshotResponse;
@@ -40,6 +40,7 @@ pub(super) async fn send(
     snapshot: SnapshotOf<TypeConfig, SnapshotData>,
     link: &Link,
     limit: Duration,
+    is_repair: bool,
 ) -> Result<SnapshotResponse<TypeConfig>, Status> {
     let (state, files) = match snapshot.snapshot {
         SnapshotData::Outgoing { state, files } => (state, files),
@@ -61,6 +62,7 @@ pub(super) async fn send(
     let id = format!("{:016x}-{:016x}", sender.member_id, fastrand::u64(..));
     let described = files.iter().map(|file| file.described.clone());
     let head = wire::put_head(sender, vote, &snapshot.meta, id, state, described);
+    let head = SnapshotHead { is_repair, ..head };
     let (chunks, receiver) = mpsc::channel(CHUNKS_AHEAD);
     let progress = Arc::new(AtomicU64::new(0));
     let counter = progress.clone();

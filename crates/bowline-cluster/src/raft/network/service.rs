@@ -11,6 +11,7 @@ use bowline_storage::engine::ArrivingFiles;
 use bowline_storage::vfs::Vfs;
 use bytes::Bytes;
 use futures_core::Stream;
+use futures_util::future::BoxFuture;
 use futures_util::{StreamExt, stream};
 use openraft::Raft;
 use openraft::alias::SnapshotOf;
@@ -26,7 +27,7 @@ use crate::peer::receiver::Receiver;
 use crate::peer::{
     ClusterMembers, Confirmation, INCOMING_DIR, Peers, SnapshotData, SnapshotFile, Unfit,
 };
-use crate::types::{LogId, NodeId, Payload, Proposal, TypeConfig, Vote};
+use crate::types::{LogId, NodeId, Payload, Proposal, SnapshotMeta, TypeConfig, Vote};
 
 /// The node's part of the peer service, besides Raft's own requests. `from` is the sender.
 #[tonic::async_trait]
@@ -74,6 +75,14 @@ pub trait PeerService: Send + Sync + 'static {
     /// Notes the leader of a stream or a snapshot before anything of it is taken. An error refuses it.
     async fn led_by(&self, _leader: &Vote) -> Result<(), Status> {
         Ok(())
+    }
+    /// Runs while the consensus installs a snapshot of its own: nobody may wait for another one.
+    async fn consensus_installs(&self, installing: BoxFuture<'_, ()>) {
+        installing.await;
+    }
+    /// Replaces the state of this member by a snapshot for which it waits; returns once that is done.
+    async fn repair(&self, _meta: SnapshotMeta, _snapshot: SnapshotData) -> Result<(), Status> {
+        Err(Status::unimplemented("this member waits for no snapshot"))
     }
     /// The members; with `is_linearizable`, those committed at a moment after the request. The sender need
     /// not be one.
@@ -355,16 +364,25 @@ where
         }
         let (directory, files) = blocking(move || receiver.end()).await?;
         tracing::info!(id = head.id, last = ?meta.last_log_id, "a snapshot has arrived");
-        let snapshot = SnapshotOf::<TypeConfig, SnapshotData> {
-            meta,
-            snapshot: SnapshotData::Incoming {
-                state: head.state,
-                directory,
-                files,
-                arrival,
-            },
+        let snapshot = SnapshotData::Incoming {
+            state: head.state,
+            directory,
+            files,
+            arrival,
         };
-        let installed = self.raft.install_full_snapshot(vote, snapshot).await;
+        if head.is_repair {
+            self.service.repair(meta, snapshot).await?;
+            return Ok(proto::SnapshotReply {
+                vote: Some(wire::put_vote(&vote)),
+            });
+        }
+        let snapshot = SnapshotOf::<TypeConfig, SnapshotData> { meta, snapshot };
+        let mut installed = None;
+        let installing = async {
+            installed = Some(self.raft.install_full_snapshot(vote, snapshot).await);
+        };
+        self.service.consensus_installs(Box::pin(installing)).await;
+        let installed = installed.ok_or_else(|| stopped("nothing was installed"))?;
         let response = installed.map_err(stopped)?;
         Ok(proto::SnapshotReply {
             vote: Some(wire::put_vote(&response.vote)),

@@ -352,6 +352,7 @@ pub(super) fn put_head(
     let mut membership = Vec::new();
     record::encode_membership(meta.last_membership.membership(), &mut membership);
     wire::SnapshotHead {
+        is_repair: false,
         sender: Some(sender),
         vote: Some(put_vote(vote)),
         last: meta.last_log_id.as_ref().map(put_log_id),

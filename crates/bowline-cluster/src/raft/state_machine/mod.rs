@@ -8,6 +8,11 @@
 //! an installation is retried until there is room. The same holds when the process has no free file
 //! descriptor.
 //!
+//! *Repair.* A state machine that meets damage in its tables waits for the snapshot of another member, which
+//! replaces them; see [`StateMachine::be_repaired`]. The log, the vote and the id stay, so the member goes on
+//! voting. Invariants: the snapshot contains every entry that was applied, and the log holds its last entry. An
+//! entry that came with the snapshot is not applied again.
+//!
 //! ```text
 //! mark  | term varint | node varint | index varint | has membership u8
 //!       | (its term varint, node varint, index varint, 0 or 1 before) | membership |
@@ -28,6 +33,7 @@ use openraft::{EntryPayload, OptionalSend, RaftSnapshotBuilder};
 use tokio::sync::watch;
 
 use super::log_store::LogStore;
+use super::repairs::{Arrival, Repairs, Wanted};
 use super::waiters::{Applied, Awaited, Waiters};
 use crate::error::Error;
 use crate::in_place::in_place;
@@ -42,6 +48,9 @@ type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>;
 
 /// The most entries applied at once.
 const CHUNK_ENTRIES: usize = 256;
+
+/// How long the log may take to receive the last entry of a snapshot that repairs the state.
+const LOG_WITHIN: Duration = Duration::from_secs(10);
 
 /// The pause between attempts without disk space or file descriptors.
 const ROOM_PAUSE: Duration = Duration::from_millis(500);
@@ -78,6 +87,9 @@ pub(crate) struct StateMachine {
     progress: Arc<watch::Sender<Progress>>,
     last_applied: Option<LogId>,
     membership: StoredMembership,
+    repairs: Arc<Repairs>,
+    /// The last entry that was passed over, as the tables are damaged.
+    passed_over: Option<LogId>,
     limits: Arc<Limits>,
 }
 
@@ -137,12 +149,18 @@ impl StateMachine {
             progress: Arc::new(watch::Sender::new(progress)),
             last_applied,
             membership,
+            repairs: Arc::default(),
+            passed_over: None,
             limits: Arc::default(),
         })
     }
 
     pub(crate) fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
+    }
+
+    pub(crate) fn repairs(&self) -> Arc<Repairs> {
+        self.repairs.clone()
     }
 
     fn apply_chunk(&mut self, chunk: Vec<EntryResponder<TypeConfig>>) -> Result<(), Error> {
@@ -152,6 +170,11 @@ impl StateMachine {
         let mut answers: Vec<(u64, Vec<Applied>)> = Vec::new();
         for (entry, responder) in chunk {
             let id = entry.log_id;
+            if Some(id) <= self.last_applied {
+                // It came with a snapshot.
+                responders.extend(responder);
+                continue;
+            }
             let mut commands = Vec::new();
             let mut awaited = None;
             match entry.payload {
@@ -190,9 +213,17 @@ impl StateMachine {
         Ok(())
     }
 
-    /// The tables with everything applied; on a full disk, those of the last flush.
+    /// The tables with everything applied; on a full disk, and while they wait to be replaced, those of the last flush.
     fn snapshot(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, Error> {
-        let (frozen, mark) = match self.replica.freeze().map_err(Error::from) {
+        let frozen = match self.repairs.was_put_off() {
+            // A part of a chunk may be in memory.
+            Some(_) => match self.replica.freeze_flushed()? {
+                Some(frozen) => Ok(frozen),
+                None => return Ok(None),
+            },
+            None => self.replica.freeze().map_err(Error::from),
+        };
+        let (frozen, mark) = match frozen {
             Err(short) if is_shortage(&short) => {
                 if let Some(more) = self.limits.older_snapshot.admit_now() {
                     tracing::warn!(%short, "a snapshot is that of the last flush{more}");
@@ -274,6 +305,112 @@ impl StateMachine {
 }
 
 impl StateMachine {
+    /// Waits for another member's snapshot that has every entry up to `until` and every one that was applied, and
+    /// replaces the tables by it. Nothing is applied meanwhile. Ends without one when the member closes, and after
+    /// `patience`, if there is a limit.
+    pub(crate) async fn be_repaired(
+        &mut self,
+        until: Option<LogId>,
+        reason: String,
+        patience: Option<Duration>,
+    ) -> Result<(), Error> {
+        let last = self.last_applied.max(until).max(self.passed_over);
+        let next = last.map_or(0, |id| id.index + 1);
+        tracing::warn!(
+            reason,
+            next,
+            "the tables of this member are replaced by those of another one"
+        );
+        let repairs = self.repairs.clone();
+        let _waiting = repairs.wait(Wanted {
+            next,
+            reason: reason.clone(),
+        });
+        let began = tokio::time::Instant::now();
+        loop {
+            let mut arrival = repairs.next();
+            // Looked at after that, so that nobody is missed.
+            if repairs.yields() {
+                self.passed_over = last;
+                repairs.put_off(reason);
+                return Ok(());
+            }
+            let arrived = loop {
+                match tokio::time::timeout(ROOM_PAUSE, &mut arrival).await {
+                    Ok(arrived) => break arrived,
+                    Err(_) if self.log.is_closing() => return Err(Error::stopped("it is closed")),
+                    Err(_) if patience.is_some_and(|patience| began.elapsed() > patience) => {
+                        return Err(Error::Timeout);
+                    }
+                    Err(_) => {}
+                }
+            };
+            let Ok(arrived) = arrived else {
+                continue;
+            };
+            let Arrival {
+                meta,
+                snapshot,
+                installed,
+            } = arrived;
+            let result = match self.has_in_log(meta.last_log_id).await {
+                Ok(()) => self.install(&meta, snapshot).await,
+                Err(error) => Err(error),
+            };
+            let said = match &result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(error.to_string()),
+            };
+            // An error means that the sender has gone.
+            let _ = installed.send(said);
+            match result {
+                Ok(()) => {
+                    tracing::info!(last = ?meta.last_log_id, "this member has sound tables again");
+                    self.passed_over = None;
+                    repairs.is_done();
+                    return Ok(());
+                }
+                // Nothing has changed: the next one may do.
+                Err(Error::Timeout) => {}
+                Err(error) if error.is_damage() => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Passes entries over, as the tables are damaged: they come with the snapshot that replaces the tables. That is later
+    /// while the member starts, and while the consensus is about to install a snapshot.
+    async fn pass_over(&mut self, last: Option<LogId>, reason: String) -> Result<(), io::Error> {
+        if self.repairs.is_up() && !self.repairs.yields() {
+            return self.be_repaired(last, reason, None).await.map_err(failed);
+        }
+        tracing::warn!(
+            reason,
+            "the tables of this member are damaged: they are replaced a little later"
+        );
+        self.passed_over = last.max(self.passed_over);
+        self.repairs.put_off(reason);
+        Ok(())
+    }
+
+    /// Waits until the log has the last entry of a snapshot, so that it can go on behind it.
+    async fn has_in_log(&self, last: Option<LogId>) -> Result<(), Error> {
+        let last = last.ok_or_else(|| Error::stopped("a snapshot without an end"))?;
+        let began = tokio::time::Instant::now();
+        while !self.log.holds(&last).await? {
+            if began.elapsed() > LOG_WITHIN {
+                return Err(Error::Timeout);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+
+    /// Whether other voters may have what this member lacks.
+    fn has_others(&self) -> bool {
+        self.membership.membership().voter_ids().count() > 1
+    }
+
     /// [`StateMachine::snapshot`] on a blocking thread; waits for room if nothing was ever flushed.
     async fn freeze(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, io::Error> {
         loop {
@@ -327,9 +464,20 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         while let Some(chunk) = chunks.next().await {
             let chunk: Result<Vec<_>, _> = chunk.into_iter().collect();
             let chunk = chunk?;
+            let last = chunk.last().map(|(entry, _)| entry.log_id);
+            if let Some(reason) = self.repairs.was_put_off() {
+                self.pass_over(last, reason).await?;
+                continue;
+            }
             // An apply that waits for a flush would delay the member's own heartbeats.
             let is_long = self.replica.is_behind();
-            in_place(is_long, || self.apply_chunk(chunk)).map_err(failed)?;
+            match in_place(is_long, || self.apply_chunk(chunk)) {
+                // The outcomes of its commands are unknown.
+                Err(damage) if damage.is_damage() && self.has_others() => {
+                    self.pass_over(last, damage.to_string()).await?;
+                }
+                applied => applied.map_err(failed)?,
+            }
         }
         Ok(())
     }
@@ -347,7 +495,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         meta: &SnapshotMeta,
         snapshot: SnapshotData,
     ) -> Result<(), io::Error> {
-        self.install(meta, snapshot).await.map_err(failed)
+        self.install(meta, snapshot).await.map_err(failed)?;
+        self.passed_over = None;
+        self.repairs.is_done();
+        Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<Snapshot>, io::Error> {

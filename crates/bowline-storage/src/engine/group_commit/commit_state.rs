@@ -22,6 +22,9 @@ pub(in crate::engine) struct CommitState {
     pub last_index: Index,
     /// Why writing has stopped, if it has.
     pub failure: Option<Arc<str>>,
+    /// Whether that is a group of which a part is in memory, and nothing is wrong with the disk. A state that
+    /// replaces all of it ends this.
+    pub is_half_done: bool,
     /// How long writers must still be slowed.
     throttle_debt_ns: u64,
 }
@@ -37,7 +40,16 @@ impl CommitState {
             last_revision,
             last_index,
             failure: None,
+            is_half_done: false,
             throttle_debt_ns: 0,
+        }
+    }
+
+    /// Why no other state can be installed: a disk that fails.
+    pub(in crate::engine) fn cannot_be_replaced(&self) -> Option<Arc<str>> {
+        match self.is_half_done {
+            true => self.log.as_ref().and_then(Log::poisoned),
+            false => self.poisoned(),
         }
     }
 

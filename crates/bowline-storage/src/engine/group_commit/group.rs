@@ -257,6 +257,7 @@ impl Drop for CommitGroup<'_> {
     fn drop(&mut self) {
         if self.batches > 0 && self.commit.failure.is_none() {
             self.commit.failure = Some("a commit group was dropped half-way".into());
+            self.commit.is_half_done = true;
         }
     }
 }

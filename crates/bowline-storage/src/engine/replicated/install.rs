@@ -21,6 +21,7 @@ use crate::engine::version_set::Recording;
 use crate::error::{Error, Result};
 use crate::table::Table;
 use crate::version::{Edit, State};
+use crate::vfs::{self, OpenMode, Vfs};
 use crate::{Index, Revision};
 
 /// The files of a state under their final names, and the edit that names them.
@@ -64,7 +65,7 @@ impl Engine {
         let _flushing = self.flusher.lock();
         let _compacting = self.compactor.lock();
         let mut commit = core.commit.lock();
-        if let Some(reason) = commit.poisoned() {
+        if let Some(reason) = commit.cannot_be_replaced() {
             return Err(Error::Poisoned { reason });
         }
         if incoming.flushed_index < commit.last_index {
@@ -77,6 +78,12 @@ impl Engine {
         if result.as_ref().is_err_and(Error::is_shortage) {
             // No manifest names the files.
             self.give_back(taken, directory);
+        }
+        if result.is_ok() {
+            core.jobs.forget_failures();
+            if std::mem::take(&mut commit.is_half_done) {
+                commit.failure = None;
+            }
         }
         result
     }
@@ -126,7 +133,8 @@ impl Engine {
         })
     }
 
-    /// Renames the files of a state to their final names, and opens them.
+    /// Renames the files of a state to their final names, and opens them. A file that is there already is
+    /// made equal to the one that has arrived.
     fn take_tables(
         &self,
         incoming: &State,
@@ -161,6 +169,12 @@ impl Engine {
                 }
                 None => {}
             }
+        }
+        for path in { kept.iter() }.map(|id| match incoming.tables.contains_key(id) {
+            true => layout.table(*id),
+            false => layout.blob(*id),
+        }) {
+            heal(&**vfs, &path, directory)?;
         }
         edit.added.extend(incoming.tables.values().cloned());
         let references = incoming.references.iter();
@@ -244,4 +258,48 @@ impl Engine {
         let recording = Recording::InNewManifest;
         self.core.apply_edit(&edit, recording)
     }
+}
+
+/// Makes a file that stays equal to the one of its name that has arrived in `directory`: it may have been damaged
+/// since it was written. Whoever has it open goes on; a crash leaves each sector as it was or as it should be.
+fn heal(vfs: &dyn Vfs, path: &Path, directory: &Path) -> Result<()> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let Some(name) = path.file_name() else {
+        return Err(Error::Internal("a table without a name".to_owned()));
+    };
+    let from = directory.join(name);
+    let open = |path: &Path, mode| {
+        let opened = vfs.open(path, mode);
+        opened.map_err(|error| Error::io("open", path, error))
+    };
+    let found = vfs.metadata(&from);
+    if found
+        .map_err(|error| Error::io("stat", &from, error))?
+        .is_none()
+    {
+        // Whoever sent the state knew that it is here.
+        return Ok(());
+    }
+    let source = open(&from, OpenMode::Read)?;
+    let file = open(path, OpenMode::ReadWrite)?;
+    let (mut right, mut found) = (vec![0; PIECE_BYTES], vec![0; PIECE_BYTES]);
+    let (mut offset, mut is_healed) = (0, false);
+    loop {
+        let count = vfs::read_full_at(&*source, &from, &mut right, offset)?;
+        if count == 0 {
+            break;
+        }
+        let read = vfs::read_full_at(&*file, path, &mut found[..count], offset);
+        let is_equal = read.is_ok_and(|read| read == count && found[..count] == right[..count]);
+        if !is_equal {
+            vfs::write_all_at(&*file, path, &right[..count], offset)?;
+            is_healed = true;
+        }
+        offset += count as u64;
+    }
+    if is_healed {
+        tracing::warn!(path = %path.display(), "a damaged file is as it was written again");
+        vfs::sync_data(&*file, path)?;
+    }
+    Ok(())
 }

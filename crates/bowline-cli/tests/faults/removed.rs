@@ -1,0 +1,60 @@
+//! Bug 247: the leader is cut off, the others elect another one and remove it. When it was back, nobody told it: the
+//! others take nothing from who is no member, so it went on as the leader of a term that was over, and never stopped. Found by
+//! the simulation.
+
+use std::time::{Duration, Instant};
+
+use bowline_client::ReadLevel;
+use tokio::time::sleep;
+
+use crate::cluster::{Cluster, MEMBERS, Wiring};
+use crate::links::Link;
+use crate::nemesis::{Fault, State, Who};
+
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_leader_that_was_removed_while_it_was_cut_off_stops() {
+    let _alone = crate::alone();
+    crate::runtime().block_on(async {
+        let mut cluster = Cluster::start(Wiring::Switched).await;
+        let all: Vec<usize> = (0..MEMBERS).collect();
+        let leader = wait_for_leader(&cluster, &all, None).await;
+        let mut cut = State::default();
+        cut.add(Fault::Isolate(Who::Member(leader), Link::Cut), leader);
+        cluster.apply(&cut);
+        let others: Vec<usize> = all.into_iter().filter(|at| *at != leader).collect();
+        let next = wait_for_leader(&cluster, &others, Some(leader)).await;
+        let client = cluster.only(next);
+        let members = client.members(ReadLevel::Eventual).await.unwrap().members;
+        let name = format!("m{leader}");
+        let id = members.iter().find(|known| known.name == name).unwrap().id;
+        client.remove_member(id).await.unwrap();
+        // So long that its connections to the others have ended.
+        sleep(Duration::from_secs(4)).await;
+        cluster.heal();
+        let deadline = Instant::now() + STOPS_WITHIN;
+        while !cluster
+            .end_of_log(leader)
+            .contains("was removed from the cluster")
+        {
+            assert!(
+                Instant::now() < deadline,
+                "it goes on:\n{}",
+                cluster.end_of_log(leader)
+            );
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
+}
+
+async fn wait_for_leader(cluster: &Cluster, among: &[usize], not: Option<usize>) -> usize {
+    let deadline = Instant::now() + STOPS_WITHIN;
+    loop {
+        match cluster.leader(among).await {
+            Some(leader) if Some(leader) != not => return leader,
+            _ => assert!(Instant::now() < deadline, "no leader was elected"),
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}

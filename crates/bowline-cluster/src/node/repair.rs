@@ -1,0 +1,200 @@
+//! Repair: a member whose tables are damaged gets those of another one, while its log, vote and id stay.
+//!
+//! Damage is noticed where something is read: by a client, by applying an entry, by a merge, by the
+//! [`scrubber`](super::scrubber). The state machine then applies nothing until a snapshot has replaced its tables
+//! ([`be_repaired`](crate::raft::state_machine::StateMachine::be_repaired)), for which this module asks the leader
+//! again and again. Meanwhile the member refuses reads and writes of clients with `Repairing`, and does not stand
+//! for election; a leader first hands over the lead. It goes on voting and acknowledging: both rest on the log.
+//!
+//! A single voter has nobody to ask: there damage stays an error of each read.
+//!
+//! After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018: what is damaged is
+//! known apart from what is missing, and is fetched from the others by the rules of the protocol. Their CTRL fetches
+//! single entries and chunks; the tables of Bowline's members are not alike, so the whole state is fetched.
+
+use std::time::Duration;
+
+use bowline_replica::{AlarmKind, Command};
+use tokio::time::Instant;
+
+use super::core::Core;
+use super::leader_request::{LeaderRequest, LeaderResponse};
+use crate::error::{Error, Result};
+use crate::raft::network::send_repair;
+use crate::types::NodeId;
+
+/// The pause between two attempts to get a snapshot.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How long a repair that somebody has asked for may take until the snapshot arrives.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The timeout of an attempt to clear an alarm.
+const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Core {
+    /// Passes a result on. Damage in it is noted, to be repaired.
+    pub(crate) fn noting<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result
+            && error.is_damage()
+        {
+            self.damage.note(error.to_string());
+        }
+        result
+    }
+
+    fn has_other_voters(&self) -> bool {
+        let membership = self.membership();
+        membership.voter_ids().any(|id| id != self.member_id)
+    }
+
+    /// As the leader: has a member's tables replaced. Returns when the member has begun.
+    pub(crate) async fn repair_member(&self, id: NodeId) -> Result<()> {
+        if id == self.member_id {
+            if !self.has_other_voters() {
+                return Err(Error::NoOtherVoter);
+            }
+            self.damage.note("an administrator has asked".to_owned());
+            return Ok(());
+        }
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        let member = self.membership().get_node(&id).cloned();
+        let member = member.ok_or(Error::MemberNotFound { id })?;
+        let client = self.peers.client(id, &member);
+        let question = LeaderRequest::MemberRepair(id).into_proto();
+        let answer = client.ask(question).await;
+        let answer = answer.map_err(|status| Error::stopped(status.message()))?;
+        match LeaderResponse::from_proto(answer) {
+            Some(LeaderResponse::Refused(error)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Clears the alarm that the data of this member differs: it is that of another member now.
+    async fn clear_own_alarm(&self) {
+        let alarm = (self.member_id, AlarmKind::Corrupt);
+        while self.replica.alarms().contains(&alarm) && self.stop_reason().is_none() {
+            let command = Command::Alarm {
+                member: self.member_id,
+                kind: AlarmKind::Corrupt,
+                is_raised: false,
+            };
+            let (number, proposal) = self.waiters.propose(&[command], Vec::new());
+            let deadline = Instant::now() + ALARM_TIMEOUT;
+            self.hand_in_once(number, proposal, deadline).await;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// As the leader: sends a snapshot, with everything before `next`, to a member that waits for it. Returns when it
+    /// is on its way.
+    pub(crate) async fn send_snapshot(&self, to: NodeId, next: u64) -> Result<()> {
+        if !self.is_leading() {
+            return Err(Error::NotLeader);
+        }
+        let member = self.membership().get_node(&to).cloned();
+        let member = member.ok_or(Error::MemberNotFound { id: to })?;
+        self.wait_applied(next, self.options.request_timeout)
+            .await?;
+        if !self.sending.lock().insert(to) {
+            return Ok(());
+        }
+        let vote = self.raft.view().vote();
+        let (raft, peers, sending) = (self.raft.clone(), self.peers.clone(), self.sending.clone());
+        tokio::spawn(async move {
+            let sent = async {
+                let snapshot = raft.snapshot().await?;
+                let snapshot = snapshot.ok_or_else(|| Error::stopped("nothing is applied"))?;
+                let sent = send_repair(&peers, to, &member, &vote, snapshot).await;
+                sent.map_err(|status| Error::stopped(status.message()))
+            };
+            match sent.await {
+                Ok(()) => tracing::info!(member = %format_args!("{to:x}"), "a member is repaired"),
+                Err(error) => {
+                    tracing::warn!(member = %format_args!("{to:x}"), %error, "a member is not repaired yet");
+                }
+            }
+            sending.lock().remove(&to);
+        });
+        Ok(())
+    }
+
+    /// Hands over the lead to any other voter.
+    async fn hand_over(&self) {
+        let membership = self.membership();
+        for id in membership.voter_ids().filter(|id| *id != self.member_id) {
+            self.answer(LeaderRequest::MoveLeader(id)).await;
+            if !self.is_leading() {
+                return;
+            }
+        }
+    }
+}
+
+/// Runs until the node is closed: repairs what is damaged, and gets the snapshot that the state machine waits for.
+pub(crate) async fn run(core: &Core) {
+    tokio::join!(mend(core), supply(core));
+}
+
+/// Repairs damage that was noted.
+async fn mend(core: &Core) {
+    let mut found = core.damage.watch();
+    loop {
+        // An error is impossible: the sender lives as long as this.
+        let reason = match found.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => return,
+        };
+        if !core.repairs.is_waiting() {
+            if !core.has_other_voters() {
+                tracing::error!(
+                    reason,
+                    "the tables of this member are damaged, and no other voter has the data: restore a \
+                     snapshot"
+                );
+                // Once is enough, until the membership has more.
+                while !core.has_other_voters() {
+                    tokio::time::sleep(4 * PAUSE).await;
+                }
+                continue;
+            }
+            if let Err(error) = core.raft.rebuild(reason.clone(), PATIENCE).await {
+                tracing::error!(%error, reason, "the tables of this member were not replaced");
+                tokio::time::sleep(4 * PAUSE).await;
+                continue;
+            }
+            core.clear_own_alarm().await;
+        }
+        core.damage.is_mended();
+    }
+}
+
+/// Has the leader send what the state machine waits for.
+async fn supply(core: &Core) {
+    let mut wanted = core.repairs.watch();
+    loop {
+        // An error is impossible: the sender lives as long as this.
+        if wanted.wait_for(Option::is_some).await.is_err() {
+            return;
+        }
+        while let Some(wanted) = core.repairs.wanted() {
+            // Again and again: others allow it after a start.
+            core.raft.may_stand(false);
+            if core.is_leading() {
+                core.hand_over().await;
+            } else {
+                let question = LeaderRequest::SendSnapshot {
+                    to: core.member_id,
+                    next: wanted.next,
+                };
+                if let Err(error) = core.ask_leader(question).await {
+                    tracing::debug!(%error, "no snapshot is sent yet");
+                }
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        if !core.owes() && core.started.elapsed() >= core.votes_after {
+            core.raft.may_stand(true);
+        }
+    }
+}

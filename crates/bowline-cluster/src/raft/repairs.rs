@@ -1,0 +1,176 @@
+//! The way of another member's snapshot to a state machine that waits for it.
+//!
+//! A state machine whose tables are damaged, or are to be replaced, says from which entry on it needs a
+//! snapshot, and waits: it applies nothing meanwhile, while its log goes on. The node has a leader send one.
+//! What arrives is handed in here, and the state machine takes it if it has everything that was applied.
+//!
+//! Entries are applied while a member starts, before it can ask anybody. Damage that is met then is noted here, the
+//! entries are passed over, and the member waits for its snapshot once it is up.
+//!
+//! The consensus may send a snapshot of its own meanwhile, to a member whose log lags too far. It replaces the tables as
+//! well, and needs the state machine: so that goes on, passes entries over, and takes the snapshot.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bowline_storage::Index;
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+
+use crate::peer::SnapshotData;
+use crate::types::SnapshotMeta;
+
+/// What a state machine waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// One past the last entry that the snapshot must contain.
+    pub(crate) next: Index,
+    /// Why.
+    pub(crate) reason: String,
+}
+
+/// A snapshot that has arrived.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    pub(crate) meta: SnapshotMeta,
+    pub(crate) snapshot: SnapshotData,
+    /// Where the sender waits for what came of it.
+    pub(crate) installed: oneshot::Sender<Result<(), String>>,
+}
+
+/// The place where the two meet.
+#[derive(Debug, Default)]
+pub(crate) struct Repairs {
+    /// Whether the member has started, and can ask for a snapshot.
+    is_up: AtomicBool,
+    /// The damage that was met before.
+    put_off: Mutex<Option<String>>,
+    /// Whether a snapshot of the consensus is about to be installed.
+    yields: AtomicBool,
+    wanted: watch::Sender<Option<Wanted>>,
+    waiting: Mutex<Option<oneshot::Sender<Arrival>>>,
+}
+
+/// While it lives, a state machine waits.
+pub(crate) struct Waiting<'a>(&'a Repairs);
+
+/// While it lives, a snapshot of the consensus is being installed.
+pub(crate) struct Yielding<'a>(&'a Repairs);
+
+impl Drop for Yielding<'_> {
+    fn drop(&mut self) {
+        self.0.yields.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.lock().take();
+        self.0.wanted.send_replace(None);
+    }
+}
+
+impl Repairs {
+    /// Notes that the member has started. Gives the damage that was met meanwhile.
+    pub(crate) fn is_up_now(&self) -> Option<String> {
+        self.is_up.store(true, Ordering::SeqCst);
+        self.put_off.lock().clone()
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_up.load(Ordering::SeqCst)
+    }
+
+    /// A snapshot of the consensus is to be installed, until the result is dropped: the state machine waits for no
+    /// other.
+    pub(crate) fn yield_to_consensus(&self) -> Yielding<'_> {
+        self.yields.store(true, Ordering::SeqCst);
+        // Whoever waits is told that nothing comes.
+        self.waiting.lock().take();
+        Yielding(self)
+    }
+
+    pub(crate) fn yields(&self) -> bool {
+        self.yields.load(Ordering::SeqCst)
+    }
+
+    /// Puts the repair off until the member has started.
+    pub(crate) fn put_off(&self, reason: String) {
+        self.put_off.lock().get_or_insert(reason);
+    }
+
+    /// The damage because of which entries were passed over.
+    pub(crate) fn was_put_off(&self) -> Option<String> {
+        self.put_off.lock().clone()
+    }
+
+    /// Notes that the tables are sound again.
+    pub(crate) fn is_done(&self) {
+        self.put_off.lock().take();
+    }
+
+    /// Begins to wait. There is one state machine.
+    pub(crate) fn wait(&self, wanted: Wanted) -> Waiting<'_> {
+        self.wanted.send_replace(Some(wanted));
+        Waiting(self)
+    }
+
+    /// The next snapshot that arrives.
+    pub(crate) fn next(&self) -> oneshot::Receiver<Arrival> {
+        let (sender, receiver) = oneshot::channel();
+        *self.waiting.lock() = Some(sender);
+        receiver
+    }
+
+    /// What the state machine waits for, if it does.
+    pub(crate) fn wanted(&self) -> Option<Wanted> {
+        self.wanted.borrow().clone()
+    }
+
+    /// Whether the state machine waits, or will once the member has started.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.is_waiting() || self.put_off.lock().is_some()
+    }
+
+    /// Whether the state machine waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.wanted.borrow().is_some()
+    }
+
+    /// Watches what it waits for.
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Wanted>> {
+        self.wanted.subscribe()
+    }
+
+    /// Hands in a snapshot; returns once it is installed.
+    ///
+    /// # Errors
+    /// The reason when it is not wanted, or too old, or could not be installed.
+    pub(crate) async fn hand_in(
+        &self,
+        meta: SnapshotMeta,
+        snapshot: SnapshotData,
+    ) -> Result<(), String> {
+        let next = meta.last_log_id.map_or(0, |id| id.index + 1);
+        match self.wanted() {
+            None => return Err("this member waits for no snapshot".to_owned()),
+            Some(wanted) if next < wanted.next => {
+                return Err(format!(
+                    "the snapshot ends before entry {next}, and has to contain all before {}",
+                    wanted.next
+                ));
+            }
+            Some(_) => {}
+        }
+        let waiting = self.waiting.lock().take();
+        let waiting = waiting.ok_or("another snapshot is being installed")?;
+        let (installed, result) = oneshot::channel();
+        let arrival = Arrival {
+            meta,
+            snapshot,
+            installed,
+        };
+        let gone = || "this member does not wait any longer".to_owned();
+        waiting.send(arrival).map_err(|_| gone())?;
+        result.await.map_err(|_| gone())?
+    }
+}
