@@ -7,18 +7,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::Value;
+use bowline::{Block, BlockId, Edge, EdgeKey, Isolation, Revision, Value};
 use bowline_cluster::{Error, LocalClient, ReadLevel};
 use bowline_replica::{
-    Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply, Refusal,
-    Relation, Target, Txn,
+    Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, GraphWrite, Op, OpReply,
+    Outcome, PutOp, RangeOp, RangeReply, Refusal, Relation, Target, Txn,
 };
 use bowline_testing::linear::{Held, Operation};
 use parking_lot::Mutex;
 
 use crate::trace::Trace;
 
-pub(crate) const KEYS: usize = 4;
+/// The first registers are keys.
+const KEYS: usize = 4;
+/// And then there are the contents of blocks.
+const BLOCKS: usize = 2;
+/// Blocks that have edges, which no history tells of: all members have the same.
+const CROWD: u128 = 8;
 
 #[derive(Default)]
 struct State {
@@ -32,6 +37,8 @@ struct State {
     promised: BTreeMap<Vec<u8>, Duration>,
     /// Keys of leases, and when somebody was first told that they were deleted.
     deleted: BTreeMap<Vec<u8>, Duration>,
+    /// The members that have replaced their tables since somebody looked.
+    repaired: BTreeSet<usize>,
     counts: Counts,
     is_over: bool,
 }
@@ -47,6 +54,10 @@ pub struct Counts {
     pub refused: u64,
     /// Eventual reads.
     pub eventual: u64,
+    /// Transactions that were committed.
+    pub committed: u64,
+    /// Transactions that had a conflict.
+    pub conflicts: u64,
     /// Leases with a key.
     pub leases: u64,
 }
@@ -134,6 +145,15 @@ impl History {
         self.state.lock().deleted.entry(key.to_vec()).or_insert(now);
     }
 
+    /// A member has replaced its tables.
+    pub(crate) fn is_repaired(&self, member: usize) {
+        self.state.lock().repaired.insert(member);
+    }
+
+    pub(crate) fn take_repaired(&self) -> BTreeSet<usize> {
+        std::mem::take(&mut self.state.lock().repaired)
+    }
+
     pub(crate) fn fail(&self, reason: String) {
         self.state.lock().failures.push(reason);
     }
@@ -180,6 +200,14 @@ fn key(number: usize) -> Vec<u8> {
     format!("r{number}").into_bytes()
 }
 
+fn block_id(number: usize) -> BlockId {
+    BlockId(number as u128)
+}
+
+fn block(number: usize, value: u64) -> Block {
+    Block::new(block_id(number), "thing").content(value.to_string())
+}
+
 fn put(number: usize, value: u64) -> Op {
     Op::Put(PutOp {
         key: key(number),
@@ -196,9 +224,11 @@ fn range(number: usize) -> RangeOp {
 }
 
 fn held(reply: &RangeReply) -> Held {
-    let entry = reply.entries.first()?;
-    let text = std::str::from_utf8(&entry.value).ok()?;
-    text.parse().ok()
+    number(&reply.entries.first()?.value)
+}
+
+fn number(text: &[u8]) -> Held {
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// Whether the command certainly was not executed.
@@ -221,9 +251,10 @@ impl Client {
                 return;
             }
             let at = self.random.usize(0..KEYS);
+            let block = KEYS + self.random.usize(0..BLOCKS);
             let choice = match self.is_reader {
-                true => self.random.u8(7..12),
-                false => self.random.u8(0..12),
+                true => self.random.u8(7..13),
+                false => self.random.u8(0..17),
             };
             let seen = match choice {
                 0..=2 => self.put(at).await,
@@ -232,12 +263,16 @@ impl Client {
                 6 => self.exchange(at).await,
                 7..=8 => self.read(at, ReadLevel::Linearizable).await,
                 9..=10 => self.read(at, ReadLevel::Lease).await,
-                _ => {
+                11 => {
                     self.look(at, &mut newest).await;
                     None
                 }
+                12 => self.read_block(block).await,
+                13 => self.put_block(block).await,
+                14..=15 => self.transact([at, block]).await,
+                _ => self.change_edges().await,
             };
-            if let Some((at, held)) = seen {
+            if let Some((at, held)) = seen.filter(|(at, _)| *at < KEYS) {
                 known[at] = held;
             }
         }
@@ -280,6 +315,133 @@ impl Client {
         };
         self.history.answer(&self.name, call, Some(operation));
         Some((reply.succeeded, read))
+    }
+
+    /// Executes a command that has the effects of `operation` as a whole, or is refused. Gives whether it has them.
+    async fn decide(&self, command: Command, operation: Operation) -> Option<bool> {
+        let call = self.history.call(&self.name, &operation);
+        let applied = match self.client.execute(command).await {
+            Ok(applied) => applied,
+            Err(error) => {
+                if is_nothing(&error) {
+                    self.history.answer(&self.name, call, None);
+                }
+                return None;
+            }
+        };
+        match applied.reply.result {
+            Ok(Outcome::Graph(_) | Outcome::Committed { .. }) => {
+                let done = operation.noted(&self.name);
+                self.history.answer(&self.name, call, Some(done));
+                Some(true)
+            }
+            Err(Refusal::NoSpace | Refusal::Conflict { .. } | Refusal::MissingBlock { .. }) => {
+                self.history.answer(&self.name, call, None);
+                Some(false)
+            }
+            result => {
+                let reason = format!("{}: an unexpected reply: {result:?}", self.name);
+                self.history.fail(reason);
+                None
+            }
+        }
+    }
+
+    async fn put_block(&self, at: usize) -> Option<(usize, Held)> {
+        let value = self.value();
+        let command = Command::Graph(vec![GraphWrite::PutBlock(block(at, value))]);
+        self.decide(command, Operation::put(at, value)).await;
+        None
+    }
+
+    /// Waits until a linearizable read may be answered from the database. Gives the revision that it has then.
+    async fn fresh(&mut self) -> Option<Revision> {
+        let patience = Duration::from_millis(self.random.u64(100..2000));
+        let barrier = self.client.read_barrier(ReadLevel::Linearizable);
+        let point = tokio::time::timeout(patience, barrier).await;
+        point.ok()?.ok().map(|point| point.revision)
+    }
+
+    /// The content of a block, at a revision.
+    fn block_at(&self, at: usize, revision: Revision) -> Option<Held> {
+        let snapshot = self.client.db().snapshot_at(revision).ok()?;
+        let block = snapshot.graph().block(block_id(at)).ok()?;
+        Some(block.and_then(|block| number(&block.content)))
+    }
+
+    async fn read_block(&mut self, at: usize) -> Option<(usize, Held)> {
+        let call = self.history.call(&self.name, &Operation::read(at, None));
+        let revision = self.fresh().await;
+        let seen = revision.and_then(|revision| self.block_at(at, revision));
+        let note = format!("{} at {revision:?}", self.name);
+        let answer = seen.map(|seen| Operation::read(at, seen).noted(note));
+        self.history.answer(&self.name, call, answer);
+        None
+    }
+
+    /// A transaction: reads a key and a block at one revision, and writes another key and perhaps the block, if what
+    /// it has read is unchanged.
+    async fn transact(&mut self, reads: [usize; 2]) -> Option<(usize, Held)> {
+        let [at, block_at] = reads;
+        let revision = self.fresh().await?;
+        if revision == Revision::ZERO {
+            return None;
+        }
+        let snapshot = self.client.db().snapshot_at(revision).ok()?;
+        let held = snapshot.get(key(at)).ok()?;
+        let held = held.and_then(|value| number(&value));
+        let content = self.block_at(block_at, revision)?;
+        let pause = Duration::from_millis(self.random.u64(0..100));
+        tokio::time::sleep(pause).await;
+        let (other, value) = ((at + 1) % KEYS, self.value());
+        let mut writes = vec![CommitWrite::Put {
+            key: key(other),
+            value: Value::from(value.to_string().as_str()),
+            lease: 0,
+        }];
+        let mut operation = Operation::put(other, value)
+            .saw(at, held)
+            .saw(block_at, content);
+        if self.random.bool() {
+            writes.push(CommitWrite::Graph(GraphWrite::PutBlock(block(
+                block_at, value,
+            ))));
+            operation = operation.writing(block_at, Some(value));
+        }
+        let commit = Commit {
+            read_revision: revision,
+            isolation: Isolation::Serializable,
+            reads: vec![
+                CommitRead::Key(key(at)),
+                CommitRead::Block(block_id(block_at)),
+            ],
+            expectations: Vec::new(),
+            writes,
+        };
+        let is_committed = self.decide(Command::Commit(commit), operation).await?;
+        let mut state = self.history.state.lock();
+        match is_committed {
+            true => state.counts.committed += 1,
+            false => state.counts.conflicts += 1,
+        }
+        None
+    }
+
+    /// Changes blocks and edges that no history tells of.
+    async fn change_edges(&mut self) -> Option<(usize, Held)> {
+        let [from, to] = [(); 2].map(|()| BlockId(1000 + self.random.u128(0..CROWD)));
+        let writes = match self.random.u8(0..8) {
+            0 => vec![GraphWrite::DeleteBlock(from)],
+            1..=2 => vec![GraphWrite::DeleteEdge(EdgeKey::new(from, "knows", to))],
+            _ => vec![
+                GraphWrite::PutBlock(Block::new(from, "person")),
+                GraphWrite::PutBlock(Block::new(to, "person")),
+                GraphWrite::PutEdge(Edge::new(from, "knows", to)),
+            ],
+        };
+        // Whatever comes of it is the same on all members.
+        let _ = self.client.execute(Command::Graph(writes)).await;
+        None
     }
 
     async fn put(&self, at: usize) -> Option<(usize, Held)> {

@@ -11,13 +11,16 @@ use tokio::sync::watch;
 
 use crate::clients::{Client, History};
 use crate::holders::{Holder, PREFIX};
-use crate::member::{End, Member, name};
+use crate::member::{End, Member, Role, name};
+use crate::operator::Operator;
 use crate::subscribers::{POLL_EVERY, Subscribers};
 use crate::trace::Trace;
 use crate::wire::Wire;
 
 /// The time of a step.
 pub(crate) const STEP: Duration = Duration::from_millis(1);
+/// So long after a member has followed a leader, its vote for it is on its disk.
+const VOTE_WITHIN: Duration = Duration::from_millis(5);
 /// On each member: one that reads, and others that also write.
 const CLIENTS: usize = 3;
 
@@ -31,6 +34,10 @@ pub(crate) struct Cluster {
     random: fastrand::Rng,
     /// What each member has last said of the leader.
     leadership: Vec<Option<(watch::Receiver<Leadership>, Leadership)>>,
+    /// The term of the newest leader that each member has followed, and when it followed it first.
+    followed: Vec<(u64, Duration)>,
+    /// The term of the vote that a member has on its disk, at least.
+    voted: Vec<u64>,
     /// The members' ids, once they have started.
     ids: Vec<u64>,
     /// The newest leader of each term. A later one of the same term has a greater id.
@@ -38,6 +45,7 @@ pub(crate) struct Cluster {
     /// The first hash of the trees at an index, and whose it is.
     hashes: BTreeMap<u64, (usize, bowline::TreeHashes)>,
     subscribers: Subscribers,
+    pub(crate) operator: Operator,
     /// What faults have met.
     pub(crate) met: BTreeMap<String, u64>,
     lives: u64,
@@ -46,23 +54,28 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn new(members: usize, seed: u64, traces_wire: bool) -> Cluster {
+    /// The machines of so many founders, and a spare one.
+    pub(crate) fn new(founders: usize, seed: u64, traces_wire: bool) -> Cluster {
+        let machines = founders + 1;
         let mut random = fastrand::Rng::with_seed(seed);
         let trace = Trace::default();
         let wire_trace = traces_wire.then(|| trace.clone());
-        let wire = Wire::new(members, random.u64(..), wire_trace);
-        let new = |number| Member::new(number, members, &wire, trace.clone());
+        let wire = Wire::new(machines, random.u64(..), wire_trace);
+        let new = |number| Member::new(number, founders, &wire, trace.clone());
         let history = History::new(trace.clone());
         Cluster {
             now: Duration::ZERO,
-            members: (0..members).map(new).collect(),
+            members: (0..machines).map(new).collect(),
             wire: wire.clone(),
             trace: trace.clone(),
             history: history.clone(),
             subscribers: Subscribers::new(random.u64(..), trace.clone(), history),
+            operator: Operator::new(random.u64(..)),
             met: BTreeMap::new(),
-            leadership: vec![None; members],
-            ids: vec![0; members],
+            leadership: vec![None; machines],
+            followed: vec![(0, Duration::ZERO); machines],
+            voted: vec![0; machines],
+            ids: vec![0; machines],
             leaders: BTreeMap::new(),
             hashes: BTreeMap::new(),
             lives: 0,
@@ -80,6 +93,7 @@ impl Cluster {
     pub(crate) fn end(&mut self, member: usize, end: End) {
         if self.members[member].is_up() {
             self.leadership[member] = None;
+            self.followed[member] = (0, Duration::ZERO);
             self.subscribers.leave(member);
             self.wire.stop(member, end != End::Killed);
             self.members[member].end(end);
@@ -108,6 +122,13 @@ impl Cluster {
         }
         if self.now.as_millis().is_multiple_of(50) {
             (0..self.members.len()).for_each(|member| self.supervise(member));
+            for member in self.history.take_repaired() {
+                self.members[member].is_rotten = false;
+                *self.met.entry("tables replaced".to_owned()).or_default() += 1;
+            }
+            let mut operator = std::mem::replace(&mut self.operator, Operator::new(0));
+            operator.step(self);
+            self.operator = operator;
         }
         if self.now.as_millis().is_multiple_of(POLL_EVERY.as_millis())
             && let Err(reason) = self.subscribers.step(&self.members)
@@ -120,7 +141,22 @@ impl Cluster {
     /// until that fault ends.
     fn supervise(&mut self, member: usize) {
         let known = &self.members[member];
-        if known.is_paused || known.disk_fails {
+        if !known.runs() || known.disk_fails {
+            return;
+        }
+        if known.role == Role::Joining && known.has_failed() {
+            self.end(member, End::Killed);
+            self.start(member);
+            return;
+        }
+        if known.is_rotten && known.has_failed() {
+            // What is damaged beyond a repair is built anew.
+            if self.operator.is_idle() {
+                self.lose(member);
+            }
+            return;
+        }
+        if known.may_stop() {
             return;
         }
         let failure = known.client().and_then(|client| client.status().failure);
@@ -140,7 +176,17 @@ impl Cluster {
 
     fn has_started(&mut self, member: usize, client: &LocalClient) {
         self.lives += 1;
-        self.ids[member] = client.status().member_id;
+        let status = client.status();
+        self.ids[member] = status.member_id;
+        let voted = self.voted[member];
+        if status.term < voted {
+            let reason = format!(
+                "{} has started in term {}, and had voted in term {voted}",
+                name(member),
+                status.term
+            );
+            self.fail(reason);
+        }
         self.leadership[member] = Some((client.leadership(), Leadership::default()));
         for at in 0..CLIENTS {
             let user = Client {
@@ -170,8 +216,15 @@ impl Cluster {
             // It stops by itself, and may be anywhere before that.
             return;
         }
-        if self.members[member].has_failed() && !self.members[member].is_full() {
+        let known = &self.members[member];
+        if known.has_failed() && !known.is_full() && !known.is_rotten && !known.may_stop() {
             self.fail(format!("{} did not start", name(member)));
+        }
+        if self.members[member].runs() {
+            let (term, since) = self.followed[member];
+            if self.now >= since + VOTE_WITHIN {
+                self.voted[member] = term.max(self.voted[member]);
+            }
         }
         let Some((known, last)) = &mut self.leadership[member] else {
             return;
@@ -190,6 +243,9 @@ impl Cluster {
             },
         );
         if let Some(leader) = leader {
+            if term > self.followed[member].0 {
+                self.followed[member] = (term, self.now);
+            }
             let newest = self.leaders.entry(term).or_insert(leader);
             *newest = leader.max(*newest);
         }
@@ -212,6 +268,8 @@ impl Cluster {
             let hashed = self.members[member].within(|| client.tree_hashes());
             let (index, hashes) = match hashed {
                 Ok(hashed) => hashed,
+                // It is repaired when the damage is found.
+                Err(_) if self.members[member].is_rotten => continue,
                 Err(error) => {
                     self.fail(format!("{} cannot be read: {error}", name(member)));
                     return false;
@@ -234,15 +292,69 @@ impl Cluster {
                 }
             }
         }
-        indices.len() == self.members.len() && indices.windows(2).all(|two| two[0] == two[1])
+        let members = { self.members.iter() }
+            .filter(|member| member.is_used())
+            .count();
+        indices.len() == members && indices.windows(2).all(|two| two[0] == two[1])
+    }
+
+    /// Whether a loss of a disk, or a change of the membership, may begin: all are members and have been started, and
+    /// nobody is at work.
+    pub(crate) fn may_lose(&self) -> bool {
+        let is_whole = |member: &Member| match member.role {
+            Role::Member => self.ids[member.number] != 0,
+            role => role == Role::Spare,
+        };
+        // One disk at a time: the others have the data.
+        let is_sound = |member: &Member| !member.is_rotten;
+        let others = self.members.iter().all(is_sound);
+        others && self.operator.is_idle() && self.members.iter().all(is_whole)
+    }
+
+    /// A machine's disk is lost with everything on it.
+    pub(crate) fn lose(&mut self, member: usize) {
+        self.end(member, End::Killed);
+        self.members[member].empty_disk();
+        self.members[member].role = Role::Lost;
+        self.forget(member);
+        let (id, now) = (self.ids[member], self.now);
+        self.operator.rebuild(member, id, now);
+    }
+
+    /// A machine's next process has nothing on its disk.
+    pub(crate) fn forget(&mut self, member: usize) {
+        self.voted[member] = 0;
+    }
+
+    /// The spare machine is to take the place of another one.
+    pub(crate) fn replace(&mut self, member: usize) {
+        let spare = { self.members.iter() }.find(|member| member.role == Role::Spare);
+        if let Some(spare) = spare.map(|spare| spare.number) {
+            let (id, now) = (self.ids[member], self.now);
+            self.operator.replace(member, id, spare, now);
+        }
+    }
+
+    /// Whether a machine's process knows itself to be a voter.
+    pub(crate) fn has_place(&self, member: usize) -> bool {
+        let url = Wire::url(member);
+        let client = self.members[member].client();
+        client.is_some_and(|client| {
+            let id = client.status().member_id;
+            let known = client.members();
+            let mut own = known.iter().filter(|known| known.id == id);
+            own.any(|own| !own.is_learner && own.peer_urls.contains(&url))
+        })
     }
 
     /// Whether no key of a lease is left, as the first member has it.
     pub(crate) fn leases_have_ended(&self) -> bool {
-        let Some(client) = self.members[0].client() else {
+        let mut members = self.members.iter().filter(|member| member.is_used());
+        let Some((member, client)) = members.find_map(|member| Some((member, member.client()?)))
+        else {
             return false;
         };
-        self.members[0]
+        member
             .within(|| {
                 let mut keys = client.db().range(bowline::Range::prefix(PREFIX))?;
                 Ok::<_, bowline::Error>(keys.next().is_none())

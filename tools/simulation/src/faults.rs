@@ -36,11 +36,33 @@ enum Kind {
     BadFlush(usize, u64),
     /// A member is asked to hand the lead to another.
     MoveLead(usize, usize),
+    /// The machine is suspended: its monotonic time stands still.
+    Suspended(usize),
+    /// The wall clock of a member jumps by so many milliseconds.
+    WallClock(usize, i64),
+    /// The disk of a member is lost. The machine starts again with an empty one, and the member is built anew.
+    Lost(usize),
+    /// The spare machine takes the place of a member.
+    Replaced(usize),
+    /// A bit of a table of a member flips.
+    Rot(usize, u64),
 }
 
 impl Kind {
-    /// With the leader in its place, and never a member twice.
-    fn resolved(mut self, leader: usize, members: usize) -> Kind {
+    /// Whether it takes a member's disk for good, or a member out of the cluster.
+    fn is_loss(&self) -> bool {
+        matches!(self, Kind::Lost(_) | Kind::Replaced(_) | Kind::Rot(..))
+    }
+
+    /// With the leader in its place, never a spare machine, and never a member twice.
+    fn resolved(mut self, cluster: &Cluster) -> Kind {
+        let members = cluster.members.len();
+        let used = |mut member: usize| {
+            while !cluster.members[member].is_used() {
+                member = (member + 1) % members;
+            }
+            member
+        };
         let (first, second) = match &mut self {
             Kind::Down(member, _)
             | Kind::Paused(member)
@@ -49,6 +71,11 @@ impl Kind {
             | Kind::Slow(member, _)
             | Kind::Full(member, _)
             | Kind::BadFlush(member, _)
+            | Kind::Suspended(member)
+            | Kind::WallClock(member, _)
+            | Kind::Lost(member)
+            | Kind::Replaced(member)
+            | Kind::Rot(member, _)
             | Kind::Drift(member, _) => (member, None),
             Kind::Deaf(from, to) | Kind::Reset(from, to) | Kind::MoveLead(from, to) => {
                 (from, Some(to))
@@ -56,12 +83,14 @@ impl Kind {
             Kind::AllDown { .. } => return self,
         };
         if *first == LEADER {
-            *first = leader;
+            *first = cluster.leader();
         }
-        if let Some(second) = second
-            && second == first
-        {
-            *second = (*first + 1) % members;
+        *first = used(*first);
+        if let Some(second) = second {
+            *second = used(*second);
+            if second == first {
+                *second = used((*first + 1) % members);
+            }
         }
         self
     }
@@ -82,8 +111,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The faults of a run that lasts `span`. The last third of it has none that begins.
-pub(crate) fn plan(seed: u64, members: usize, span: Duration, fills_disks: bool) -> Vec<Fault> {
+/// The faults of a run that lasts `span`, on so many machines. The last third of it has none that begins.
+pub(crate) fn plan(seed: u64, machines: usize, span: Duration, fills_disks: bool) -> Vec<Fault> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut faults = Vec::new();
     // Some runs are rough, others give the members time.
@@ -92,11 +121,11 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration, fills_disks: bool)
     while from < span * 2 / 3 {
         let member = match random.bool() {
             true => LEADER,
-            false => random.usize(0..members),
+            false => random.usize(0..machines),
         };
-        let other = random.usize(0..members);
+        let other = random.usize(0..machines);
         let seed = random.u64(..);
-        let kind = match random.u8(0..if fills_disks { 21 } else { 19 }) {
+        let kind = match random.u8(0..if fills_disks { 28 } else { 26 }) {
             0..=1 => Kind::Down(member, End::Killed),
             2..=3 => Kind::Down(member, End::PowerLoss { seed }),
             4 => Kind::AllDown { seed },
@@ -105,10 +134,15 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration, fills_disks: bool)
             10 => Kind::Isolated(member),
             11 => Kind::Slow(member, random.u64(5..200)),
             12 => Kind::Reset(member, other),
-            13..=14 => Kind::AllPausedBut(random.usize(0..members)),
+            13..=14 => Kind::AllPausedBut(random.usize(0..machines)),
             15 => Kind::Drift(member, random.i64(-50_000..50_000)),
             16 => Kind::BadFlush(member, random.u64(0..8)),
-            19..=20 => Kind::Full(member, 1 << random.u32(0..18)),
+            17 => Kind::Suspended(member),
+            18 => Kind::WallClock(member, random.i64(-100_000_000..100_000_000)),
+            19 => Kind::Lost(member),
+            20..=21 => Kind::Replaced(member),
+            22..=23 => Kind::Rot(member, seed),
+            26..=27 => Kind::Full(member, 1 << random.u32(0..18)),
             _ => Kind::MoveLead(member, other),
         };
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];
@@ -117,7 +151,7 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration, fills_disks: bool)
         if random.u8(0..6) == 0 {
             // Nothing else begins: the others have time to go on without it.
             let scene = match random.bool() {
-                true => overtaken(&mut random, members, from),
+                true => overtaken(&mut random, machines, from),
                 false => vec![left_behind(&mut random, from)],
             };
             from = scene.iter().map(|fault| fault.to).max().unwrap_or(from);
@@ -130,8 +164,8 @@ pub(crate) fn plan(seed: u64, members: usize, span: Duration, fills_disks: bool)
 
 /// A member is paused for long enough that the others elect another leader, and nobody tells it when it goes on:
 /// soon after it was paused nothing comes to it any more.
-fn overtaken(random: &mut fastrand::Rng, members: usize, from: Duration) -> Vec<Fault> {
-    let member = random.usize(0..members);
+fn overtaken(random: &mut fastrand::Rng, machines: usize, from: Duration) -> Vec<Fault> {
+    let member = random.usize(0..machines);
     let to = from + Duration::from_millis(random.u64(1200..3500));
     let paused = Fault {
         kind: Kind::Paused(member),
@@ -175,7 +209,11 @@ impl Injector {
         let mut has_changed = false;
         while self.waiting.last().is_some_and(|fault| fault.from <= now) {
             let mut fault = self.waiting.pop().expect("it was just seen");
-            fault.kind = fault.kind.resolved(cluster.leader(), cluster.members.len());
+            fault.kind = fault.kind.resolved(cluster);
+            if fault.kind.is_loss() && !cluster.may_lose() {
+                // What is lost twice is lost for good.
+                continue;
+            }
             cluster
                 .trace
                 .note("", format_args!("fault: {:?}", fault.kind));
@@ -219,6 +257,7 @@ impl Injector {
         let count = cluster.members.len();
         cluster.wire.mend();
         let (mut down, mut paused) = (vec![false; count], vec![false; count]);
+        let mut suspended = vec![false; count];
         let mut drift = vec![0; count];
         let mut space = vec![None; count];
         for fault in &self.active {
@@ -254,19 +293,29 @@ impl Injector {
                 }
                 Kind::Drift(member, ppm) => drift[member] = ppm,
                 Kind::Full(member, bytes) => space[member] = Some(bytes),
-                Kind::Reset(..) | Kind::MoveLead(..) | Kind::BadFlush(..) => {}
+                Kind::Suspended(member) => suspended[member] = true,
+                Kind::Reset(..)
+                | Kind::MoveLead(..)
+                | Kind::BadFlush(..)
+                | Kind::WallClock(..)
+                | Kind::Lost(_)
+                | Kind::Rot(..)
+                | Kind::Replaced(_) => {}
             }
         }
         for member in 0..count {
             // What supervises a process starts it again: on a full disk it may not have come up.
-            if space[member].is_none() && cluster.members[member].has_failed() {
+            let known = &cluster.members[member];
+            if space[member].is_none() && known.has_failed() {
                 cluster.end(member, End::Killed);
             }
-            if !down[member] && !cluster.members[member].is_up() {
+            let known = &cluster.members[member];
+            if !down[member] && !known.is_up() && known.is_used() {
                 cluster.start(member);
             }
             let known = &mut cluster.members[member];
             known.is_paused = paused[member] && known.is_up();
+            known.is_suspended = suspended[member] && known.is_up();
             known.drift_ppm = drift[member];
             known.limit_space(space[member]);
         }
@@ -291,10 +340,15 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Drift(member, _)
         | Kind::Deaf(member, _)
         | Kind::Reset(member, _)
+        | Kind::Suspended(member)
+        | Kind::WallClock(member, _)
+        | Kind::Lost(member)
+        | Kind::Replaced(member)
+        | Kind::Rot(member, _)
         | Kind::MoveLead(member, _) => match &cluster.members[member] {
             known if !known.is_up() => "one that is down",
             known if known.client().is_none() => "one that starts",
-            known if known.is_paused => "one that is paused",
+            known if !known.runs() => "one that is paused",
             _ if member == leader => "the leader",
             _ => "a follower",
         },
@@ -323,7 +377,12 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         Kind::BadFlush(member, sound) => {
             cluster.members[member].fail_a_flush(sound);
         }
+        Kind::WallClock(member, by_ms) => cluster.members[member].jump_wall(by_ms),
+        Kind::Lost(member) => cluster.lose(member),
+        Kind::Replaced(member) => cluster.replace(member),
+        Kind::Rot(member, seed) => cluster.members[member].rot(seed),
         Kind::Full(..)
+        | Kind::Suspended(_)
         | Kind::Paused(_)
         | Kind::AllPausedBut(_)
         | Kind::Deaf(..)

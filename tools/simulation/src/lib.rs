@@ -10,6 +10,7 @@
 //! | `cluster` | the machines: all members, moved in steps of a millisecond |
 //! | `faults` | what happens to them, drawn from the seed |
 //! | `clients` | users: they write and read, and write down what they saw |
+//! | `operator` | who removes and adds members |
 //! | `holders`, `subscribers` | users of leases, and of watches |
 //! | `run` | one seed from beginning to end, with its judges |
 //! | `trace` | what happened, as text and as a hash |
@@ -33,6 +34,7 @@ mod cluster;
 mod faults;
 mod holders;
 mod member;
+mod operator;
 mod run;
 mod story;
 mod subscribers;

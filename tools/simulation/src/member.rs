@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::vfs::Vfs;
-use bowline::{Background, Db};
+use bowline::vfs::{OpenMode, Vfs};
+use bowline::{Background, Clock as _, Db};
 use bowline_cluster::peer::PeerOptions;
 use bowline_cluster::{LocalClient, Node, NodeConfig};
 use bowline_testing::crash::{CrashImage, Faults};
@@ -31,6 +31,21 @@ pub(crate) enum End {
     PowerLoss { seed: u64 },
 }
 
+/// What a machine is to the cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Role {
+    /// Its member is in the membership.
+    Member,
+    /// It has no member.
+    Spare,
+    /// Its disk is lost, and its member is still in the membership.
+    Lost,
+    /// It has an empty disk and takes a place.
+    Joining,
+    /// Its member was removed, and its process has to stop.
+    Leaving,
+}
+
 /// A process that runs.
 struct Process {
     runtime: Runtime,
@@ -47,34 +62,49 @@ struct Process {
 /// A member, whether its process runs or not.
 pub(crate) struct Member {
     pub(crate) number: usize,
+    pub(crate) role: Role,
     disk: SimDisk,
     /// By how many bytes files may grow.
     space_bytes: Option<u64>,
+    /// Whether bytes of its tables have rotted since its disk was new.
+    pub(crate) is_rotten: bool,
     /// Whether flushes of the disk have failed: then the member stops by itself.
     pub(crate) disk_fails: bool,
     host: Host,
     clock: ManualClock,
+    /// The founders, or whom a machine that joins may ask.
     cluster: Vec<(String, String)>,
+    is_existing: bool,
     process: Option<Process>,
     /// Whether the process is stopped, as by SIGSTOP; the time passes.
     pub(crate) is_paused: bool,
+    /// Whether the machine is suspended: the process stops, and its monotonic time with it.
+    pub(crate) is_suspended: bool,
     /// By how many millionths its time is faster.
     pub(crate) drift_ppm: i64,
     trace: Trace,
 }
 
 impl Member {
-    pub(crate) fn new(number: usize, members: usize, wire: &Wire, trace: Trace) -> Member {
+    /// A machine, which is a founder's if there are more than `number`.
+    pub(crate) fn new(number: usize, founders: usize, wire: &Wire, trace: Trace) -> Member {
         Member {
             number,
+            role: match number < founders {
+                true => Role::Member,
+                false => Role::Spare,
+            },
             disk: SimDisk::new(),
             space_bytes: None,
+            is_rotten: false,
             disk_fails: false,
             host: wire.host(number),
             clock: ManualClock::new(),
-            cluster: (0..members).map(|at| (name(at), Wire::url(at))).collect(),
+            cluster: places(founders),
+            is_existing: false,
             process: None,
             is_paused: false,
+            is_suspended: false,
             drift_ppm: 0,
             trace,
         }
@@ -91,7 +121,11 @@ impl Member {
             listen_peer_urls: vec![Wire::url(self.number)],
             advertise_client_urls: vec![Wire::url(self.number)],
             initial_cluster: self.cluster.clone(),
+            is_existing: self.is_existing,
             database,
+            // So that every table is read, and members are compared, within a run.
+            scrub_interval: Duration::from_secs(3),
+            corrupt_check_interval: Duration::from_secs(7),
             snapshot_entries: 200,
             kept_entries: 50,
             // So that some leases are recorded.
@@ -111,7 +145,66 @@ impl Member {
 
     /// Whether its process runs and is not stopped.
     pub(crate) fn runs(&self) -> bool {
-        self.process.is_some() && !self.is_paused
+        self.process.is_some() && !self.is_paused && !self.is_suspended
+    }
+
+    /// The disk is replaced by an empty one. No process runs.
+    pub(crate) fn empty_disk(&mut self) {
+        assert!(!self.is_up(), "a process runs on the disk");
+        self.disk = SimDisk::new();
+        self.is_rotten = false;
+    }
+
+    /// A bit of a table flips, in the part that is not needed to open it.
+    pub(crate) fn rot(&mut self, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let dir = Path::new("db/tables");
+        let Ok(names) = self.disk.read_dir(dir) else {
+            return;
+        };
+        let Some(table) = random.choice(names) else {
+            return;
+        };
+        let path = dir.join(table);
+        let Ok(file) = self.disk.open(&path, OpenMode::ReadWrite) else {
+            return;
+        };
+        let half = file.len().unwrap_or(0) / 2;
+        let at = random.u64(0..half.max(1));
+        let mut byte = [0];
+        if file.read_at(&mut byte, at).is_ok_and(|count| count == 1) {
+            byte[0] ^= 1 << random.u8(0..8);
+            let written = file.write_at(&byte, at);
+            self.is_rotten = true;
+            let number = self.number;
+            self.trace.note(
+                name(number),
+                format_args!("byte {at} of {} rots: {written:?}", path.display()),
+            );
+        }
+    }
+
+    /// The next process is of a new member, for which a place was added.
+    pub(crate) fn join(&mut self, machines: usize) {
+        self.role = Role::Joining;
+        self.cluster = places(machines);
+        self.is_existing = true;
+    }
+
+    /// Whether it belongs to the cluster, or is to.
+    pub(crate) fn is_used(&self) -> bool {
+        self.role != Role::Spare
+    }
+
+    /// Whether no process runs that has not stopped by itself.
+    pub(crate) fn has_stopped(&self) -> bool {
+        let stopped = |client: LocalClient| client.status().failure.is_some();
+        !self.is_up() || self.has_failed() || self.client().is_some_and(stopped)
+    }
+
+    /// Whether its process may stop, or not start, without a failure of its disk.
+    pub(crate) fn may_stop(&self) -> bool {
+        !matches!(self.role, Role::Member)
     }
 
     /// Whether its files cannot grow without a limit.
@@ -194,11 +287,24 @@ impl Member {
         self.trace.note(name(number), format_args!("ends: {end:?}"));
     }
 
+    /// Sets the wall clock, which no promise rests on.
+    pub(crate) fn jump_wall(&self, by_ms: i64) {
+        let now = self.clock.wall_ms();
+        self.clock.jump_wall_to(now.saturating_add_signed(by_ms));
+    }
+
     /// Runs the process for a time. Gives the node once, when it has started.
     pub(crate) fn drive(&mut self, step: Duration) -> Option<LocalClient> {
         let number = self.number;
         set_speaker(number);
-        let process = self.process.as_mut()?;
+        if self.is_suspended {
+            self.clock.suspend(step);
+            return None;
+        }
+        let Some(process) = self.process.as_mut() else {
+            self.clock.advance(step);
+            return None;
+        };
         let nanos = step.as_nanos() as i64;
         let local = Duration::from_nanos((nanos + nanos * self.drift_ppm / 1_000_000) as u64);
         process.elapsed += local;
@@ -263,6 +369,11 @@ impl Member {
         let _entered = self.process.as_ref().map(|process| process.runtime.enter());
         action()
     }
+}
+
+/// The first machines, with their URLs.
+fn places(count: usize) -> Vec<(String, String)> {
+    (0..count).map(|at| (name(at), Wire::url(at))).collect()
 }
 
 pub(crate) fn name(number: usize) -> String {

@@ -124,7 +124,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     let span = Duration::from_secs(options.virtual_seconds);
     let planned = plan(
         fastrand::u64(..),
-        options.members,
+        options.members + 1,
         span,
         options.fills_disks,
     );
@@ -136,7 +136,10 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     let mut injector = Injector::new(left);
     let mut cluster = Cluster::new(options.members, fastrand::u64(..), options.traces_wire);
     let trace = cluster.trace.clone();
-    tracing::subscriber::with_default(Story { trace }, || live(&mut cluster, &mut injector, span));
+    let history = cluster.history.clone();
+    tracing::subscriber::with_default(Story { trace, history }, || {
+        live(&mut cluster, &mut injector, span);
+    });
     judge(&mut cluster);
     let (trace, hash) = cluster.trace.finish();
     let (_, counts, _) = cluster.history.finish();
@@ -153,7 +156,11 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
 
 /// From the founding until all members agree in the end, or something is wrong.
 fn live(cluster: &mut Cluster, injector: &mut Injector, span: Duration) {
-    (0..cluster.members.len()).for_each(|member| cluster.start(member));
+    (0..cluster.members.len())
+        .filter(|&member| cluster.members[member].is_used())
+        .collect::<Vec<_>>()
+        .into_iter()
+        .for_each(|member| cluster.start(member));
     let mut compared = Duration::ZERO;
     while cluster.now < span && cluster.failure.is_none() {
         injector.step(cluster);
@@ -185,14 +192,15 @@ fn settle(cluster: &mut Cluster) {
     let until = cluster.now + PROGRESS_WITHIN;
     while cluster.now < until && cluster.failure.is_none() {
         (0..500).for_each(|_| cluster.step());
-        if cluster.compare() && cluster.leases_have_ended() {
+        if cluster.compare() && cluster.leases_have_ended() && cluster.operator.is_idle() {
             cluster.compare_pasts();
             return;
         }
     }
     if cluster.failure.is_none() {
         let reason = format!(
-            "the members differ {PROGRESS_WITHIN:?} after the clients have stopped, or have keys of leases"
+            "the members differ {PROGRESS_WITHIN:?} after the clients have stopped, or have keys of leases; to be done about machines: {}",
+            cluster.operator.left()
         );
         cluster.fail(reason);
     }

@@ -9,6 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::clients::History;
 use crate::member::name;
 use crate::trace::Trace;
 
@@ -22,9 +23,17 @@ pub(crate) fn set_speaker(member: usize) {
     SPEAKER.set(member);
 }
 
+/// What a member says when its log lacks entries that its leader knows it to have acknowledged. No disk of a
+/// simulated member is an older one.
+const LOST: &str = "has lost entries that it had acknowledged";
+
+/// What it says when its tables were replaced by another member's.
+const SOUND: &str = "has sound tables again";
+
 /// Writes log lines into a trace.
 pub(crate) struct Story {
     pub(crate) trace: Trace,
+    pub(crate) history: History,
 }
 
 impl Subscriber for Story {
@@ -45,6 +54,13 @@ impl Subscriber for Story {
         event.record(&mut line);
         let level = event.metadata().level();
         let Line { message, fields } = line;
+        if message.contains(LOST) {
+            let member = name(SPEAKER.get());
+            self.history.fail(format!("{member}: {message}{fields}"));
+        }
+        if message.contains(SOUND) {
+            self.history.is_repaired(SPEAKER.get());
+        }
         let said = format_args!("{level} {message}{fields}");
         self.trace.say(name(SPEAKER.get()), said);
     }

@@ -126,7 +126,8 @@ impl Subscribers {
 
     /// When all members agree: everyone was told everything, and every member has that past.
     pub(crate) fn finish(&mut self, members: &[Member]) -> Result<(), String> {
-        for member in members {
+        let used: Vec<_> = members.iter().filter(|member| member.is_used()).collect();
+        for member in &used {
             let Some(client) = member.client() else {
                 return Err(format!("{} does not run", name(member.number)));
             };
@@ -157,7 +158,7 @@ impl Subscribers {
             }
         }
         for number in 0..self.all.len() {
-            let member = &members[number % members.len()];
+            let member = used[number % used.len()];
             self.all[number].begin(number, member, &self.trace);
             self.poll(number, members)?;
             let mut all = self.changes.keys();
