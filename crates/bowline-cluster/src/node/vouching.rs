@@ -4,8 +4,13 @@
 //! know a newly added member, and may be the one whose vote that member needs. So it asks the members that it
 //! knows about an unknown candidate.
 //!
+//! Those who know the candidate may be gone, and the candidate and members that lag the only majority that is left.
+//! So while nobody hears a leader, a candidate that no member names may be one. Raft itself lets everybody stand: what
+//! is at stake is not safety, but the rest of a cluster that works, from members that were removed and from strangers.
+//!
 //! Invariants: a candidate in the newest membership here is a member without a question; a candidate that no
-//! member names gets no vote; at most one such question is under way at any time.
+//! member names gets no vote while this member, or one that answers it, hears a leader; at most one such question is
+//! under way at any time.
 
 use super::core::Core;
 use crate::types::NodeId;
@@ -26,12 +31,18 @@ impl Core {
             .filter(|(other, _)| **other != self.member_id);
         let asking = others.map(|(other, member)| async move {
             let asked = self.peers.client(*other, member);
-            let answer = tokio::time::timeout(self.options.election_timeout, asked.members());
-            let answer = answer.await.ok()?.ok()?;
-            let is_ours = answer.cluster_id == self.cluster_id;
-            (is_ours && answer.members.iter().any(|member| member.id == id)).then_some(())
+            // The candidate waits about an election timeout for its vote.
+            let limit = self.options.election_timeout / 3;
+            let answer = tokio::time::timeout(limit, asked.members()).await;
+            let answer = answer.ok()?.ok()?;
+            (answer.cluster_id == self.cluster_id).then_some(answer)
         });
         let answers = futures_util::future::join_all(asking).await;
-        answers.into_iter().flatten().next().is_some()
+        let mut answers = answers.into_iter().flatten();
+        let mut is_led = self.heard_leadership().leader.is_some();
+        answers.any(|answer| {
+            is_led |= answer.leader_id.is_some();
+            answer.members.iter().any(|member| member.id == id)
+        }) || !is_led
     }
 }

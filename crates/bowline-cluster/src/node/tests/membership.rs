@@ -385,3 +385,49 @@ async fn a_leader_without_a_majority_does_not_say_who_is_no_member() {
     drop(client);
     three.shutdown().await;
 }
+
+/// Bug 248: a member that lagged gave no vote to one that it did not know, and asked those that it knew, who were gone.
+/// The two were the only majority that was left, and elected nobody for ever. Found by the simulation.
+#[tokio::test]
+async fn a_newcomer_and_a_member_that_lags_elect_one_when_nobody_else_is_left() {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let (lagging, third) = ((leader + 1) % 3, (leader + 2) % 3);
+    surely(&three.client(leader), &put("k", "v")).await;
+    three.assert_equal().await;
+    three.stop(lagging).await;
+    let client = three.client(leader);
+    let url = free_urls(1).remove(0);
+    let added = client.member_add(vec![url.clone()], false).await.unwrap();
+    let mut initial_cluster = three.configs[leader].initial_cluster.clone();
+    initial_cluster.push(("d".to_owned(), url.clone()));
+    let joining = NodeConfig {
+        listen_peer_urls: vec![url],
+        is_existing: true,
+        initial_cluster,
+        ..config("d", &SimDisk::new())
+    };
+    let newcomer = start(&joining).await;
+    eventually("it is promoted", || {
+        let members = newcomer.client().members();
+        members
+            .iter()
+            .any(|member| member.id == added.id && !member.is_learner)
+    })
+    .await;
+    let removed = three.client(third).status().member_id;
+    client.member_remove(removed).await.unwrap();
+    surely(&client, &put("then", "v")).await;
+    eventually("the newcomer has all of it", || {
+        newcomer.client().status().applied_index == client.status().applied_index
+    })
+    .await;
+    drop(client);
+    three.stop(third).await;
+    three.stop(leader).await;
+    let config = three.configs[lagging].clone();
+    three.nodes[lagging] = Some(start(&config).await);
+    surely(&newcomer.client(), &put("without the others", "v")).await;
+    newcomer.shutdown().await.unwrap();
+    three.shutdown().await;
+}
