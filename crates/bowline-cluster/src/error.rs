@@ -198,6 +198,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::NoLeader
+            | Error::Repairing
             | Error::TooManyRequests
             | Error::LearnerNotReady
             | Error::Unhealthy

@@ -1,20 +1,20 @@
 //! Simulates a cluster, seed after seed.
 //!
-//! `simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once]`
+//! `simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage]`
 //!
 //! One seed in ten has five members and one in fifty seven, unless `--members` says how many.
 //!
 //! Each seed runs twice, unless `--once` is given, each time in a process of its own, and both runs must be the same: in one process the
 //! second run would find counters of the first. A seed that fails is shrunk: faults are left out one by one for
-//! as long as it fails. `--full-disks` fills disks at times, too. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
+//! as long as it fails. `--coverage` tells what the faults of all seeds have met. `--full-disks` fills disks at times, too. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
 //! each connection.
 
 mod entropy;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, ExitCode, Output};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use bowline_simulation::{Options, run};
@@ -26,6 +26,8 @@ struct Arguments {
     jobs: u64,
     is_one: bool,
     is_once: bool,
+    /// Whether it tells in the end what faults have met.
+    tells_coverage: bool,
     /// How many members; by the seed if it is not said.
     members: Option<usize>,
     options: Options,
@@ -61,6 +63,7 @@ fn arguments() -> Arguments {
         jobs: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
         is_one: false,
         is_once: false,
+        tells_coverage: false,
         members: None,
         options: Options::default(),
     };
@@ -87,6 +90,7 @@ fn arguments() -> Arguments {
             "--jobs" => parsed.jobs = number(&value()),
             "--one" => parsed.is_one = true,
             "--once" => parsed.is_once = true,
+            "--coverage" => parsed.tells_coverage = true,
             "--full-disks" => options.fills_disks = true,
             "--wire" => options.traces_wire = true,
             count => parsed.seeds = number(count),
@@ -107,7 +111,7 @@ fn arguments() -> Arguments {
 fn usage(reason: &str) -> ! {
     eprintln!("{reason}");
     eprintln!(
-        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--one] [--full-disks] [--wire]"
+        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage] [--one] [--full-disks] [--wire]"
     );
     std::process::exit(2)
 }
@@ -137,7 +141,7 @@ fn many(arguments: &Arguments) -> ExitCode {
     });
     let began = Instant::now();
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let printing = Mutex::new(());
+    let coverage = Mutex::new(Coverage::new());
     std::thread::scope(|scope| {
         for _ in 0..arguments.jobs {
             scope.spawn(|| {
@@ -147,17 +151,27 @@ fn many(arguments: &Arguments) -> ExitCode {
                         return;
                     }
                     let seed = first.wrapping_add(at);
-                    let (report, is_right) =
-                        check(seed, &arguments.options_of(seed), !arguments.is_once);
-                    let _printing = printing.lock();
-                    println!("{report}");
-                    if !is_right {
+                    let checked = check(seed, &arguments.options_of(seed), !arguments.is_once);
+                    let mut coverage = coverage.lock().unwrap_or_else(PoisonError::into_inner);
+                    println!("{}", checked.report);
+                    for (what, count) in checked.met {
+                        let (seeds, times) = coverage.entry(what).or_default();
+                        *seeds += 1;
+                        *times += count;
+                    }
+                    if !checked.is_right {
                         failed.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
         }
     });
+    if arguments.tells_coverage {
+        let coverage = coverage.into_inner();
+        for (what, (seeds, times)) in coverage.unwrap_or_else(PoisonError::into_inner) {
+            println!("| {what} | {seeds} | {times} |");
+        }
+    }
     let failed = failed.into_inner();
     let (seeds, seconds) = (arguments.seeds, began.elapsed().as_secs_f64());
     let times = if arguments.is_once { "once" } else { "twice" };
@@ -190,8 +204,20 @@ fn start(seed: u64, options: &Options) -> Output {
     output.expect("the program can be started")
 }
 
-/// Runs a seed, twice if asked. Gives what to print, and whether all was right.
-fn check(seed: u64, options: &Options, is_twice: bool) -> (String, bool) {
+/// What faults have met: in how many seeds, and how often.
+type Coverage = BTreeMap<String, (u64, u64)>;
+
+/// What came of a seed.
+struct Checked {
+    /// What to print.
+    report: String,
+    is_right: bool,
+    /// What its faults have met, and how often.
+    met: Vec<(String, u64)>,
+}
+
+/// Runs a seed, twice if asked.
+fn check(seed: u64, options: &Options, is_twice: bool) -> Checked {
     let ran = start(seed, options);
     let again = if is_twice {
         start(seed, options)
@@ -200,6 +226,16 @@ fn check(seed: u64, options: &Options, is_twice: bool) -> (String, bool) {
     };
     let text = String::from_utf8_lossy(&ran.stdout);
     let text_again = String::from_utf8_lossy(&again.stdout);
+    let met = text.lines().filter_map(|line| {
+        let (what, count) = line.strip_prefix("  met: ")?.rsplit_once(": ")?;
+        Some((what.to_owned(), count.parse().ok()?))
+    });
+    let met = met.collect();
+    let checked = |report, is_right| Checked {
+        report,
+        is_right,
+        met,
+    };
     // What the members log may name times of the machine.
     let is_common = |line: &&str| line.get(9..11) != Some("| ");
     let lines = text.lines().filter(is_common);
@@ -213,11 +249,11 @@ fn check(seed: u64, options: &Options, is_twice: bool) -> (String, bool) {
             differ.1,
             command(seed, options)
         );
-        return (report, false);
+        return checked(report, false);
     }
     if ran.status.success() {
         let summary = text.lines().find(|line| line.starts_with("seed "));
-        return (summary.unwrap_or_default().to_owned(), true);
+        return checked(summary.unwrap_or_default().to_owned(), true);
     }
     let (options, ran) = shrink(seed, options, ran);
     let report = format!(
@@ -226,7 +262,7 @@ fn check(seed: u64, options: &Options, is_twice: bool) -> (String, bool) {
         String::from_utf8_lossy(&ran.stderr),
         command(seed, &options)
     );
-    (report, false)
+    checked(report, false)
 }
 
 fn command(seed: u64, options: &Options) -> String {

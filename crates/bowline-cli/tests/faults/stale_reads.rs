@@ -79,7 +79,8 @@ async fn put(client: &Client, value: u64) {
     }
 }
 
-async fn known_leader(cluster: &Cluster, among: &[usize], not: Option<usize>) -> usize {
+/// The leader, once there is one that is not `not`.
+pub(crate) async fn known_leader(cluster: &Cluster, among: &[usize], not: Option<usize>) -> usize {
     let deadline = Instant::now() + ELECTED_WITHIN;
     loop {
         match cluster.leader(among).await {

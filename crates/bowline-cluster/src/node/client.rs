@@ -66,6 +66,12 @@ pub struct NodeMetrics {
     pub proposals_committed: u64,
     /// Committed entries that are not applied here yet.
     pub apply_lag: u64,
+    /// Repairs of this member's tables.
+    pub repairs: u64,
+    /// Tables that the scrubber has read.
+    pub tables_scrubbed: u64,
+    /// Comparisons of the voters' data that this member has made as the leader.
+    pub comparisons: u64,
     /// Times from this member's proposal until the leader has applied it.
     pub commit_times: HistogramSnapshot,
     /// Times of the log's flushes.
@@ -446,6 +452,9 @@ impl LocalClient {
             proposals_failed: load(&counts.proposals_failed),
             proposals_committed: load(&counts.proposals_committed),
             apply_lag: committed.saturating_sub(core.applied_next()),
+            repairs: core.repairs.counted(),
+            tables_scrubbed: load(&counts.tables_scrubbed),
+            comparisons: load(&counts.comparisons),
             commit_times: counts.commit_times.read(),
             log_flush_times: core.log.flush_times(),
             log_bytes: log_bytes.unwrap_or(0),

@@ -10,7 +10,7 @@
 //! The consensus may send a snapshot of its own meanwhile, to a member whose log lags too far. It replaces the tables as
 //! well, and needs the state machine: so that goes on, passes entries over, and takes the snapshot.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bowline_storage::Index;
 use parking_lot::Mutex;
@@ -40,6 +40,10 @@ pub(crate) struct Arrival {
 /// The place where the two meet.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
+    /// Whether the state machine waits or has put it off: clients are refused. Each read looks at it.
+    is_wanted: AtomicBool,
+    /// The repairs that are done.
+    done: AtomicU64,
     /// Whether the member has started, and can ask for a snapshot.
     is_up: AtomicBool,
     /// The damage that was met before.
@@ -66,6 +70,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiting.lock().take();
         self.0.wanted.send_replace(None);
+        self.0.note_whether_wanted();
     }
 }
 
@@ -96,6 +101,7 @@ impl Repairs {
     /// Puts the repair off until the member has started.
     pub(crate) fn put_off(&self, reason: String) {
         self.put_off.lock().get_or_insert(reason);
+        self.note_whether_wanted();
     }
 
     /// The damage because of which entries were passed over.
@@ -106,11 +112,29 @@ impl Repairs {
     /// Notes that the tables are sound again.
     pub(crate) fn is_done(&self) {
         self.put_off.lock().take();
+        self.note_whether_wanted();
+    }
+
+    /// Only the state machine changes what it rests on.
+    fn note_whether_wanted(&self) {
+        let is_wanted = self.is_waiting() || self.put_off.lock().is_some();
+        self.is_wanted.store(is_wanted, Ordering::SeqCst);
+    }
+
+    /// Counts a repair.
+    pub(crate) fn count(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many repairs are done.
+    pub(crate) fn counted(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
     }
 
     /// Begins to wait. There is one state machine.
     pub(crate) fn wait(&self, wanted: Wanted) -> Waiting<'_> {
         self.wanted.send_replace(Some(wanted));
+        self.note_whether_wanted();
         Waiting(self)
     }
 
@@ -128,7 +152,7 @@ impl Repairs {
 
     /// Whether the state machine waits, or will once the member has started.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.is_waiting() || self.put_off.lock().is_some()
+        self.is_wanted.load(Ordering::SeqCst)
     }
 
     /// Whether the state machine waits.

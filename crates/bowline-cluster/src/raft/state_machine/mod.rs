@@ -368,6 +368,7 @@ impl StateMachine {
                     tracing::info!(last = ?meta.last_log_id, "this member has sound tables again");
                     self.passed_over = None;
                     repairs.is_done();
+                    repairs.count();
                     return Ok(());
                 }
                 // Nothing has changed: the next one may do.

@@ -210,6 +210,24 @@ fn member_rows(node: &NodeMetrics, status: &Status) -> Vec<Row> {
             "Entries that are committed and not applied.",
             node.apply_lag,
         ),
+        (
+            "repairs_total",
+            "counter",
+            "Times that the tables of this member were replaced by the leader's.",
+            node.repairs,
+        ),
+        (
+            "tables_scrubbed_total",
+            "counter",
+            "Tables that were read to find damage.",
+            node.tables_scrubbed,
+        ),
+        (
+            "comparisons_total",
+            "counter",
+            "Comparisons of the data of all voters by this member as the leader.",
+            node.comparisons,
+        ),
     ]
 }
 
