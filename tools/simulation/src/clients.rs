@@ -39,6 +39,8 @@ struct State {
     deleted: BTreeMap<Vec<u8>, Duration>,
     /// The members that have replaced their tables since somebody looked.
     repaired: BTreeSet<usize>,
+    /// The members that have said since somebody looked what they had acknowledged and lost.
+    lost: Vec<(usize, String)>,
     counts: Counts,
     is_over: bool,
 }
@@ -152,6 +154,15 @@ impl History {
 
     pub(crate) fn take_repaired(&self) -> BTreeSet<usize> {
         std::mem::take(&mut self.state.lock().repaired)
+    }
+
+    /// A member has said that it lacks what it had acknowledged.
+    pub(crate) fn has_lost(&self, member: usize, said: String) {
+        self.state.lock().lost.push((member, said));
+    }
+
+    pub(crate) fn take_lost(&self) -> Vec<(usize, String)> {
+        std::mem::take(&mut self.state.lock().lost)
     }
 
     pub(crate) fn fail(&self, reason: String) {

@@ -126,6 +126,13 @@ impl Cluster {
                 self.members[member].is_rotten = false;
                 *self.met.entry("tables replaced".to_owned()).or_default() += 1;
             }
+            for (member, said) in self.history.take_lost() {
+                // The leader says so, too.
+                match self.members.iter().any(|member| member.is_older) {
+                    true => *self.met.entry("a loss noticed".to_owned()).or_default() += 1,
+                    false => self.fail(format!("{} {said}", name(member))),
+                }
+            }
             let mut operator = std::mem::replace(&mut self.operator, Operator::new(0));
             operator.step(self);
             self.operator = operator;
@@ -221,9 +228,13 @@ impl Cluster {
             self.fail(format!("{} did not start", name(member)));
         }
         if self.members[member].runs() {
-            let (term, since) = self.followed[member];
-            if self.now >= since + VOTE_WITHIN {
-                self.voted[member] = term.max(self.voted[member]);
+            let (term, since) = &mut self.followed[member];
+            let delay = self.members[member].disk_delay;
+            if !delay.is_zero() {
+                *since = self.now + delay;
+            }
+            if self.now >= *since + VOTE_WITHIN {
+                self.voted[member] = (*term).max(self.voted[member]);
             }
         }
         let Some((known, last)) = &mut self.leadership[member] else {
@@ -319,6 +330,44 @@ impl Cluster {
         self.forget(member);
         let (id, now) = (self.ids[member], self.now);
         self.operator.rebuild(member, id, now);
+    }
+
+    /// Whether all agree on a leader that is another than this member, so that it knows what the member has
+    /// acknowledged; and may be relied on for a while.
+    pub(crate) fn is_led_by_another(&self, member: usize) -> bool {
+        let mut seen = None;
+        let mut members = self.members.iter().filter(|member| member.is_used());
+        let agree = members.all(|known| {
+            let status = known.client().filter(|_| known.runs());
+            let status = status.map(|client| client.status());
+            let led = status.and_then(|status| Some((status.leader?, status.term)));
+            led.is_some_and(|led| *seen.get_or_insert(led) == led)
+        });
+        agree && seen.is_some_and(|(leader, _)| leader != self.ids[member])
+    }
+
+    /// Copies the disk of a member as it is now.
+    pub(crate) fn copy_disk(&mut self, member: usize) {
+        if self.members[member].is_up() {
+            let id = self.ids[member];
+            self.members[member].copy_disk(id);
+        }
+    }
+
+    /// Whether an older copy may be put in the place of a member's disk: everything else is as it should be, and a
+    /// leader knows what the member has acknowledged.
+    pub(crate) fn may_put_back(&self, member: usize) -> bool {
+        let has_copy = self.members[member].has_copy_of(self.ids[member]);
+        has_copy && self.may_lose() && self.is_led_by_another(member)
+    }
+
+    /// A machine starts anew from an older copy of its disk.
+    pub(crate) fn put_back(&mut self, member: usize) {
+        self.end(member, End::Killed);
+        self.members[member].put_back();
+        // Its votes of the time between are gone.
+        self.forget(member);
+        self.start(member);
     }
 
     /// A machine's next process has nothing on its disk.

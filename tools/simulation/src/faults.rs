@@ -9,6 +9,11 @@ use crate::member::{End, name};
 /// In place of a member: the one that leads when the fault begins.
 const LEADER: usize = usize::MAX;
 
+/// So long after a member has started from an older copy of its disk, nothing begins: its leader must find out.
+const QUIET: Duration = Duration::from_secs(4);
+/// So long it may take until the rest is well enough for that.
+const PUT_BACK_WITHIN: Duration = Duration::from_secs(15);
+
 /// What is wrong for a while.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -46,12 +51,19 @@ enum Kind {
     Replaced(usize),
     /// A bit of a table of a member flips.
     Rot(usize, u64),
+    /// The disk of a member begins with nothing before so many milliseconds have passed.
+    SlowDisk(usize, u64),
+    /// When this ends, the disk of a member is as it was when this began.
+    Older(usize),
 }
 
 impl Kind {
     /// Whether it takes a member's disk for good, or a member out of the cluster.
     fn is_loss(&self) -> bool {
-        matches!(self, Kind::Lost(_) | Kind::Replaced(_) | Kind::Rot(..))
+        matches!(
+            self,
+            Kind::Lost(_) | Kind::Replaced(_) | Kind::Rot(..) | Kind::Older(_)
+        )
     }
 
     /// With the leader in its place, never a spare machine, and never a member twice.
@@ -76,6 +88,8 @@ impl Kind {
             | Kind::Lost(member)
             | Kind::Replaced(member)
             | Kind::Rot(member, _)
+            | Kind::SlowDisk(member, _)
+            | Kind::Older(member)
             | Kind::Drift(member, _) => (member, None),
             Kind::Deaf(from, to) | Kind::Reset(from, to) | Kind::MoveLead(from, to) => {
                 (from, Some(to))
@@ -125,7 +139,7 @@ pub(crate) fn plan(seed: u64, machines: usize, span: Duration, fills_disks: bool
         };
         let other = random.usize(0..machines);
         let seed = random.u64(..);
-        let kind = match random.u8(0..if fills_disks { 28 } else { 26 }) {
+        let kind = match random.u8(0..if fills_disks { 31 } else { 29 }) {
             0..=1 => Kind::Down(member, End::Killed),
             2..=3 => Kind::Down(member, End::PowerLoss { seed }),
             4 => Kind::AllDown { seed },
@@ -142,7 +156,9 @@ pub(crate) fn plan(seed: u64, machines: usize, span: Duration, fills_disks: bool
             19 => Kind::Lost(member),
             20..=21 => Kind::Replaced(member),
             22..=23 => Kind::Rot(member, seed),
-            26..=27 => Kind::Full(member, 1 << random.u32(0..18)),
+            24..=25 => Kind::SlowDisk(member, 1 << random.u32(0..12)),
+            26 => Kind::Older(member),
+            29..=30 => Kind::Full(member, 1 << random.u32(0..18)),
             _ => Kind::MoveLead(member, other),
         };
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];
@@ -191,6 +207,8 @@ fn left_behind(random: &mut fastrand::Rng, from: Duration) -> Fault {
 pub(crate) struct Injector {
     waiting: Vec<Fault>,
     active: Vec<Fault>,
+    /// What would begin before then is left out.
+    quiet_until: Duration,
 }
 
 impl Injector {
@@ -200,6 +218,7 @@ impl Injector {
         Injector {
             waiting: faults,
             active: Vec::new(),
+            quiet_until: Duration::ZERO,
         }
     }
 
@@ -207,11 +226,13 @@ impl Injector {
     pub(crate) fn step(&mut self, cluster: &mut Cluster) {
         let now = cluster.now;
         let mut has_changed = false;
+        let waits = |fault: &Fault| matches!(fault.kind, Kind::Older(_)) && fault.to <= now;
+        let is_quiet = now < self.quiet_until || self.active.iter().any(waits);
         while self.waiting.last().is_some_and(|fault| fault.from <= now) {
             let mut fault = self.waiting.pop().expect("it was just seen");
             fault.kind = fault.kind.resolved(cluster);
-            if fault.kind.is_loss() && !cluster.may_lose() {
-                // What is lost twice is lost for good.
+            // What is lost twice is lost for good.
+            if is_quiet || fault.kind.is_loss() && !cluster.may_lose() {
                 continue;
             }
             cluster
@@ -222,8 +243,22 @@ impl Injector {
             self.active.push(fault);
             has_changed = true;
         }
-        let ended = self.active.iter().filter(|fault| fault.to <= now);
-        for fault in ended {
+        let (due, active): (Vec<_>, Vec<_>) =
+            { self.active.drain(..) }.partition(|fault| fault.to <= now);
+        self.active = active;
+        for fault in due {
+            if let Kind::Older(member) = fault.kind {
+                let is_rested = now >= self.quiet_until && self.active.is_empty();
+                let is_possible = is_rested && cluster.may_put_back(member);
+                if !is_possible && now < fault.to + PUT_BACK_WITHIN {
+                    self.active.push(fault);
+                    continue;
+                }
+                if is_possible {
+                    cluster.put_back(member);
+                    self.quiet_until = now + QUIET;
+                }
+            }
             cluster
                 .trace
                 .note("", format_args!("ends: {:?}", fault.kind));
@@ -234,9 +269,13 @@ impl Injector {
                 cluster.end(member, End::PowerLoss { seed: sound });
             }
         }
-        self.active.retain(|fault| fault.to > now);
         if has_changed {
             self.apply(cluster);
+        }
+        if now == self.quiet_until {
+            for member in &mut cluster.members {
+                member.is_older = false;
+            }
         }
     }
 
@@ -260,6 +299,7 @@ impl Injector {
         let mut suspended = vec![false; count];
         let mut drift = vec![0; count];
         let mut space = vec![None; count];
+        let mut disk_delay = vec![Duration::ZERO; count];
         for fault in &self.active {
             match fault.kind {
                 Kind::Down(member, _) => down[member] = true,
@@ -294,12 +334,16 @@ impl Injector {
                 Kind::Drift(member, ppm) => drift[member] = ppm,
                 Kind::Full(member, bytes) => space[member] = Some(bytes),
                 Kind::Suspended(member) => suspended[member] = true,
+                Kind::SlowDisk(member, millis) => {
+                    disk_delay[member] = Duration::from_millis(millis);
+                }
                 Kind::Reset(..)
                 | Kind::MoveLead(..)
                 | Kind::BadFlush(..)
                 | Kind::WallClock(..)
                 | Kind::Lost(_)
                 | Kind::Rot(..)
+                | Kind::Older(_)
                 | Kind::Replaced(_) => {}
             }
         }
@@ -317,6 +361,7 @@ impl Injector {
             known.is_paused = paused[member] && known.is_up();
             known.is_suspended = suspended[member] && known.is_up();
             known.drift_ppm = drift[member];
+            known.disk_delay = disk_delay[member];
             known.limit_space(space[member]);
         }
     }
@@ -345,6 +390,8 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Lost(member)
         | Kind::Replaced(member)
         | Kind::Rot(member, _)
+        | Kind::SlowDisk(member, _)
+        | Kind::Older(member)
         | Kind::MoveLead(member, _) => match &cluster.members[member] {
             known if !known.is_up() => "one that is down",
             known if known.client().is_none() => "one that starts",
@@ -381,7 +428,9 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         Kind::Lost(member) => cluster.lose(member),
         Kind::Replaced(member) => cluster.replace(member),
         Kind::Rot(member, seed) => cluster.members[member].rot(seed),
+        Kind::Older(member) => cluster.copy_disk(member),
         Kind::Full(..)
+        | Kind::SlowDisk(..)
         | Kind::Suspended(_)
         | Kind::Paused(_)
         | Kind::AllPausedBut(_)

@@ -82,6 +82,12 @@ pub(crate) struct Member {
     pub(crate) is_suspended: bool,
     /// By how many millionths its time is faster.
     pub(crate) drift_ppm: i64,
+    /// How long the disk takes before it begins with something.
+    pub(crate) disk_delay: Duration,
+    /// A copy of the disk, with the member's id at that time.
+    copy: Option<(SimDisk, u64)>,
+    /// Whether the disk is an older one than the member has had.
+    pub(crate) is_older: bool,
     trace: Trace,
 }
 
@@ -106,6 +112,9 @@ impl Member {
             is_paused: false,
             is_suspended: false,
             drift_ppm: 0,
+            disk_delay: Duration::ZERO,
+            copy: None,
+            is_older: false,
             trace,
         }
     }
@@ -153,6 +162,32 @@ impl Member {
         assert!(!self.is_up(), "a process runs on the disk");
         self.disk = SimDisk::new();
         self.is_rotten = false;
+        self.is_older = false;
+        self.copy = None;
+    }
+
+    /// Copies the disk of a running process as it is at this moment. `id` is the member's.
+    pub(crate) fn copy_disk(&mut self, id: u64) {
+        let recording = self.disk.recording();
+        let image = CrashImage::at(&recording, recording.len(), Faults::AllKept);
+        self.copy = Some((image.build(), id));
+        self.trace.note(name(self.number), "its disk is copied");
+    }
+
+    /// Whether there is a copy of the disk of the member with this id.
+    pub(crate) fn has_copy_of(&self, id: u64) -> bool {
+        self.copy.as_ref().is_some_and(|(_, of)| *of == id)
+    }
+
+    /// Puts the copy in the place of the disk. No process runs.
+    pub(crate) fn put_back(&mut self) {
+        assert!(!self.is_up(), "a process runs on the disk");
+        if let Some((disk, _)) = self.copy.take() {
+            self.disk = disk;
+            self.is_older = true;
+            self.trace
+                .note(name(self.number), "has the copy in place of its disk");
+        }
     }
 
     /// A bit of a table flips, in the part that is not needed to open it.
@@ -312,6 +347,7 @@ impl Member {
         if self.is_paused {
             return None;
         }
+        bowline_cluster::blocking::delay(self.disk_delay);
         let until = process.epoch + Duration::from_millis(process.elapsed.as_millis() as u64);
         process.runtime.block_on(async {
             let behind = until.saturating_duration_since(Instant::now());

@@ -23,8 +23,7 @@ pub(crate) fn set_speaker(member: usize) {
     SPEAKER.set(member);
 }
 
-/// What a member says when its log lacks entries that its leader knows it to have acknowledged. No disk of a
-/// simulated member is an older one.
+/// What a member says when its log lacks entries that its leader knows it to have acknowledged.
 const LOST: &str = "has lost entries that it had acknowledged";
 
 /// What it says when its tables were replaced by another member's.
@@ -55,8 +54,8 @@ impl Subscriber for Story {
         let level = event.metadata().level();
         let Line { message, fields } = line;
         if message.contains(LOST) {
-            let member = name(SPEAKER.get());
-            self.history.fail(format!("{member}: {message}{fields}"));
+            self.history
+                .has_lost(SPEAKER.get(), format!("{message}{fields}"));
         }
         if message.contains(SOUND) {
             self.history.is_repaired(SPEAKER.get());

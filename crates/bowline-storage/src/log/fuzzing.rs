@@ -94,6 +94,7 @@ fn log(data: &[u8]) -> Option<MemoryVfs> {
                 }),
                 is_prepared,
                 later_id: None,
+                has_torn_mark: false,
             };
             let mut page = header.encode();
             if is_prepared && first_index & BEGUN != 0 {

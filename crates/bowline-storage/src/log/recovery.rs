@@ -69,6 +69,7 @@ pub(super) fn apply(
         previous: plan.previous,
         is_prepared: false,
         later_id: None,
+        has_torn_mark: false,
     };
     activate(vfs, dir, &spare, &header)?;
     let Spare { file, .. } = spare;

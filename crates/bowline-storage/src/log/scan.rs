@@ -33,7 +33,8 @@ use super::frame::{
     BEGIN_BYTES, Entries, FRAME_ALIGN, FRAME_HEADER_BYTES, FrameHeader, FrameKind, Life,
 };
 use super::segment::{
-    HEADER_BYTES, Link, SegmentHeader, is_spare_name, segment_id, segment_name, segment_path,
+    HEADER_BYTES, Link, MARK_OFFSET, SegmentHeader, is_spare_name, segment_id, segment_name,
+    segment_path,
 };
 use super::sparse_index::{IndexPoint, SparseIndex};
 use crate::codec;
@@ -259,7 +260,25 @@ pub(super) fn scan(vfs: &dyn Vfs, dir: &Path, threads: impl Fn(u64) -> usize) ->
         scan.next_index = read.next_index;
         scan.segments.push(read.scanned);
     }
+    scan.check_marks(dir)?;
     Ok(scan)
+}
+
+impl Scan {
+    /// A crash tears a mark only while a further segment exists that has no entry yet: recovery makes the mark anew, and
+    /// it is durable before the first entry.
+    fn check_marks(&self, dir: &Path) -> Result<()> {
+        let mut may_be_torn = self.stale.contains(&self.highest_id);
+        for segment in self.segments.iter().rev() {
+            if segment.header.has_torn_mark && !may_be_torn {
+                let path = segment_path(dir, segment.header.id);
+                let reason = "neither zeros nor the mark that a further segment exists";
+                return Err(Error::corrupt(&path, MARK_OFFSET as u64, reason));
+            }
+            may_be_torn = !segment.has_content;
+        }
+        Ok(())
+    }
 }
 
 /// The names in `dir`; none when it does not exist.

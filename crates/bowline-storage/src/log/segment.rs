@@ -36,7 +36,7 @@ const OWNER_OFFSET: u64 = 72;
 const FIELDS_END: usize = 88;
 /// The mark has its own sector, since a disk tears writes only between sectors.
 const MARK_BYTES: usize = 512;
-const MARK_OFFSET: usize = HEADER_BYTES as usize - MARK_BYTES;
+pub(super) const MARK_OFFSET: usize = HEADER_BYTES as usize - MARK_BYTES;
 const SEGMENT_SUFFIX: &str = ".log";
 const SPARE_PREFIX: &str = "spare-";
 const SPARE_SUFFIX: &str = ".tmp";
@@ -70,6 +70,9 @@ pub(super) struct SegmentHeader {
     pub(super) is_prepared: bool,
     /// The id of a further segment that exists, as the mark says.
     pub(super) later_id: Option<u64>,
+    /// Whether the mark cannot be read: a crash tore the write that made it, or took it away. Both are done while a
+    /// further segment exists.
+    pub(super) has_torn_mark: bool,
 }
 
 impl SegmentHeader {
@@ -161,8 +164,9 @@ impl SegmentHeader {
         let life = Life::new(id, salt);
         let later_id =
             FrameHeader::decode(mark, life, MARK_OFFSET as u64).map(|frame| frame.first_index);
-        if mark != &mark_of(life, later_id)[..] || later_id.is_some_and(|later| later <= id) {
-            let reason = "neither zeros nor the mark that a further segment exists";
+        let has_torn_mark = mark != &mark_of(life, later_id)[..];
+        if !has_torn_mark && later_id.is_some_and(|later| later <= id) {
+            let reason = "the mark that a further segment exists names an earlier one";
             return Err(corrupt(MARK_OFFSET as u64, reason));
         }
         let previous = (link.id != 0).then_some(link);
@@ -174,7 +178,8 @@ impl SegmentHeader {
             capacity_bytes,
             previous,
             is_prepared,
-            later_id,
+            later_id: later_id.filter(|_| !has_torn_mark),
+            has_torn_mark,
         })
     }
 
@@ -342,6 +347,7 @@ mod tests {
             }),
             is_prepared: false,
             later_id: None,
+            has_torn_mark: false,
         }
     }
 
@@ -385,6 +391,17 @@ mod tests {
             page[MARK_OFFSET..].copy_from_slice(&mark_of(header().life(), Some(id)));
             let decoded = SegmentHeader::decode(Path::new("x"), 9, &page);
             assert!(decoded.expect_err("not later").is_corruption());
+        }
+    }
+
+    #[test]
+    fn a_mark_that_was_torn_is_told_from_none() {
+        for at in [MARK_OFFSET, HEADER_BYTES as usize - 1] {
+            let mut page = header().encode();
+            page[MARK_OFFSET..].copy_from_slice(&mark_of(header().life(), Some(12)));
+            page[at] ^= 1;
+            let decoded = SegmentHeader::decode(Path::new("x"), 9, &page).expect("valid");
+            assert!(decoded.has_torn_mark && decoded.later_id.is_none());
         }
     }
 
@@ -438,8 +455,11 @@ mod tests {
                 let mut damaged = page.clone();
                 damaged[position] ^= 0x10;
                 let decoded = SegmentHeader::decode(Path::new("x"), 9, &damaged);
-                let error = decoded.expect_err("damaged");
-                assert!(error.is_corruption(), "byte {position}: {error}");
+                match decoded {
+                    Err(error) => assert!(error.is_corruption(), "byte {position}: {error}"),
+                    // Whether a crash may have torn the mark depends on the other segments.
+                    Ok(decoded) => assert!(decoded.has_torn_mark, "byte {position}"),
+                }
             }
         }
         let error = SegmentHeader::decode(Path::new("x"), 9, &page[..4095]).expect_err("short");

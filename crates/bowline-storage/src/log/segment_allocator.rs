@@ -551,6 +551,7 @@ impl Inner {
             }),
             is_prepared: true,
             later_id: None,
+            has_torn_mark: false,
         };
         // Every step that can fail without harm comes before the naming.
         let is_sound = request.shared.active().map(drop);

@@ -19,6 +19,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod damaged;
 mod ledger;
 mod places;
 mod verify;
@@ -616,7 +617,12 @@ fn nothing_is_acknowledged_after_a_failed_sync() {
             let seed = round.part(part);
             let mut rng = seed.rng();
             let mut run = Run::new(workload, seed.0);
-            run.disk.fail_syncs_after(rng.u64(0..20), rng.u64(1..4));
+            if rng.u8(0..4) == 0 {
+                run.disk
+                    .fail_directory_syncs_after(rng.u64(0..4), rng.u64(1..3));
+            } else {
+                run.disk.fail_syncs_after(rng.u64(0..20), rng.u64(1..4));
+            }
             if rng.u8(0..3) == 0 {
                 // With the log synced already, the syncs of tables and of the manifest come first.
                 run.disk.fail_syncs_after(rng.u64(0..8), 1);

@@ -140,6 +140,19 @@ impl Life {
     }
 }
 
+/// What became of a database that has lost more than a crash may take.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Found {
+    /// It does not open.
+    Refused,
+    /// It opens, and something in it cannot be read, or a check finds it.
+    Noticed,
+    /// Everything acknowledged is there.
+    Whole,
+    /// It is as it was at this step, and later ones were acknowledged.
+    Short(usize),
+}
+
 type Outcome<T> = Result<T, String>;
 
 fn in_words<T, E: std::fmt::Display>(what: &str, result: Result<T, E>) -> Outcome<T> {
@@ -211,6 +224,46 @@ impl<'a> Verifier<'a> {
             let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
             Err(format!("it panicked: {}", text.unwrap_or("no message")))
         })
+    }
+
+    /// Judges a disk with the crash of an image and a damage of what was synced. What can be read is right, and what
+    /// is there is a prefix of the commits.
+    pub fn verify_damaged(&mut self, image: &CrashImage, disk: &SimDisk) -> Outcome<Found> {
+        let (acknowledged, issued) = self.known_at(image).steps;
+        let judge = AssertUnwindSafe(|| self.find(disk, (acknowledged, issued)));
+        catch_unwind(judge).unwrap_or_else(|_| Err("it panicked, see above".to_owned()))
+    }
+
+    fn find(&mut self, disk: &SimDisk, (acknowledged, issued): (usize, usize)) -> Outcome<Found> {
+        self.tried.openings += 1;
+        let workload = &self.run.workload;
+        let builder = small_database(disk, &self.run.clock)
+            .background(Background::Manual)
+            .durability(workload.durability)
+            .history(workload.history);
+        let db = match builder.open(PATH) {
+            Ok(db) => db,
+            Err(bowline::Error::Storage(_)) => return Ok(Found::Refused),
+            Err(error) => return Err(format!("the error is not of the storage: {error}")),
+        };
+        let is_clean = db.check().is_ok_and(|check| check.is_clean());
+        let known = Known {
+            steps: (0, issued),
+            probes: (0, 0),
+            floor: Revision::new(0),
+        };
+        if Contents::of_snapshot(&db.snapshot()).is_err() {
+            return match is_clean {
+                true => Err("reads fail, and the check is clean".to_owned()),
+                false => Ok(Found::Noticed),
+            };
+        }
+        match self.state_of(&db, known) {
+            Ok((step, _)) if step < acknowledged => Ok(Found::Short(step)),
+            Ok(_) if !is_clean => Ok(Found::Noticed),
+            Ok(_) => Ok(Found::Whole),
+            Err(why) => Err(why),
+        }
     }
 
     fn verify_all(

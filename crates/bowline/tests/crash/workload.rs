@@ -393,6 +393,7 @@ impl Run {
     pub fn kill_after_failure(&mut self, before: (Model, usize)) -> bool {
         self.kill();
         self.disk.fail_syncs(0);
+        self.disk.fail_directory_syncs_after(0, 0);
         self.begin("opening after a kill");
         let db = self.builder().open(PATH).expect("it opens");
         let happened = db.revision() == self.model.revision();

@@ -19,13 +19,15 @@ pub enum ImageKind {
     Torn512,
     /// A write is torn at 4,096 bytes.
     Torn4096,
+    /// A write leaves garbage in some of its sectors of 512 bytes, or in all.
+    Garbage,
     /// A random combination, by a seed.
     Random,
 }
 
 impl ImageKind {
     /// All kinds, in the order in which they are tried at a point.
-    pub const ALL: [ImageKind; 8] = [
+    pub const ALL: [ImageKind; 9] = [
         ImageKind::Prefix,
         ImageKind::LostAll,
         ImageKind::MissingOne,
@@ -33,6 +35,7 @@ impl ImageKind {
         ImageKind::Pair,
         ImageKind::Torn512,
         ImageKind::Torn4096,
+        ImageKind::Garbage,
         ImageKind::Random,
     ];
 
@@ -47,6 +50,7 @@ impl ImageKind {
             ImageKind::Pair => "pair",
             ImageKind::Torn512 => "torn512",
             ImageKind::Torn4096 => "torn4096",
+            ImageKind::Garbage => "garbage",
             ImageKind::Random => "random",
         }
     }

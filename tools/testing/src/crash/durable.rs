@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use super::faults::{Fate, Faults};
+use super::faults::{Fate, Faults, spoil_sectors};
 use crate::disk::{Inode, Operation, Recording, Tree};
 
 /// An operation that is not folded into the base.
@@ -64,6 +64,8 @@ impl Durable {
                 }
                 self.fold(recording);
             }
+            // The names stay as uncertain as they were: a file system with a journal ends it, or tries once more.
+            Operation::SyncDirFailed { .. } => {}
             Operation::SyncFileFailed { inode } => {
                 for pending in &mut self.pending {
                     pending.spoiled |= pending.needs.contains(&Some(*inode));
@@ -126,6 +128,9 @@ impl Durable {
                 Fate::Kept => tree.apply(operation),
                 Fate::Lost => {}
                 Fate::Torn(tear) => tear.apply(&mut tree, operation),
+                Fate::Garbage(sector_bytes, seed) => {
+                    spoil_sectors(&mut tree, operation, sector_bytes, seed);
+                }
             }
         }
         tree.forget_unreachable();

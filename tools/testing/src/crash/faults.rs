@@ -25,6 +25,18 @@ pub enum Faults {
         /// Whether the other pending operations are kept, or lost.
         others_kept: bool,
     },
+    /// One write was under way: what is on the disk in all of its sectors is garbage by this seed, also what was
+    /// synced before and shares the first or the last of them.
+    Neighbours {
+        /// The write.
+        operation: usize,
+        /// Size of a sector.
+        sector_bytes: u64,
+        /// Whether the other pending operations are kept, or lost.
+        others_kept: bool,
+        /// The seed.
+        seed: u64,
+    },
     /// Each pending operation is kept, lost or (if it is a write) torn, by this seed.
     Random {
         /// The seed.
@@ -38,7 +50,9 @@ impl Faults {
         match self {
             Faults::AllKept | Faults::AllLost | Faults::Random { .. } => &[],
             Faults::Missing(operations) | Faults::Only(operations) => operations,
-            Faults::Torn { operation, .. } => std::slice::from_ref(operation),
+            Faults::Torn { operation, .. } | Faults::Neighbours { operation, .. } => {
+                std::slice::from_ref(operation)
+            }
         }
     }
 
@@ -73,6 +87,18 @@ impl fmt::Display for Faults {
                 let others = if *others_kept { "kept" } else { "lost" };
                 write!(f, "torn #{operation} ({tear}), other unsynced {others}")
             }
+            Faults::Neighbours {
+                operation,
+                sector_bytes,
+                others_kept,
+                ..
+            } => {
+                let others = if *others_kept { "kept" } else { "lost" };
+                write!(
+                    f,
+                    "garbage in the sectors of {sector_bytes} bytes of #{operation}, other unsynced {others}"
+                )
+            }
             Faults::Random { seed } => write!(f, "random, seed {seed}"),
         }
     }
@@ -84,6 +110,8 @@ pub(super) enum Fate {
     Kept,
     Lost,
     Torn(Tear),
+    /// The whole sectors of that size, by a seed.
+    Garbage(u64, u64),
 }
 
 /// Decides fates; must be asked for the pending operations in order.
@@ -111,6 +139,17 @@ impl Fates<'_> {
                 }
                 *others_kept
             }
+            Faults::Neighbours {
+                operation: torn,
+                sector_bytes,
+                others_kept,
+                seed,
+            } => {
+                if *torn == index {
+                    return Fate::Garbage(*sector_bytes, *seed);
+                }
+                *others_kept
+            }
             Faults::Random { .. } => return self.decide_at_random(operation),
         };
         if kept { Fate::Kept } else { Fate::Lost }
@@ -121,10 +160,12 @@ impl Fates<'_> {
         if matches!(operation, Operation::Write { .. }) && random.u8(0..4) == 0 {
             let sector_bytes = if random.bool() { 512 } else { 4096 };
             let pattern = TearPattern::Random(random.u64(..));
+            let garbage = random.bool().then(|| random.u64(..));
             return Fate::Torn(Tear {
                 sector_bytes,
                 pattern,
-                whole_length: random.bool(),
+                whole_length: garbage.is_some() || random.bool(),
+                garbage,
             });
         }
         if random.u8(0..4) < self.lost_of_4 {
@@ -150,6 +191,10 @@ pub struct Tear {
     /// Whether the file has the length of the whole write (missing sectors read as zeros), or ends after the
     /// last new sector.
     pub whole_length: bool,
+    /// The seed of what stands where a sector is not new: neither its old bytes nor the new ones. Only the write's
+    /// own bytes are affected, and not where they are written again as they were: that is a case of
+    /// [`Faults::Neighbours`].
+    pub garbage: Option<u64>,
 }
 
 /// The new sectors of a torn write, counted from 0 within the write.
@@ -204,6 +249,7 @@ impl Tear {
             sector_bytes,
             pattern,
             whole_length,
+            garbage: None,
         };
         for (whole_length, offered) in [(false, true), (true, grows)] {
             if offered {
@@ -228,6 +274,34 @@ impl Tear {
         }
     }
 
+    /// The number of different tears that leave garbage; 0 unless it is a write.
+    pub(super) fn count_with_garbage(operation: &Operation, sector_bytes: u64) -> u64 {
+        match operation {
+            Operation::Write { .. } => 1 + Tear::count(operation, sector_bytes),
+            _ => 0,
+        }
+    }
+
+    /// The tear that leaves garbage with number `nth`, which is below [`Tear::count_with_garbage`]. The first has
+    /// nothing but garbage.
+    pub(super) fn nth_with_garbage(
+        operation: &Operation,
+        sector_bytes: u64,
+        nth: u64,
+        seed: u64,
+    ) -> Tear {
+        let pattern = match nth.checked_sub(1) {
+            None => TearPattern::None,
+            Some(nth) => Tear::nth(operation, sector_bytes, nth).pattern,
+        };
+        Tear {
+            sector_bytes,
+            pattern,
+            whole_length: true,
+            garbage: Some(seed),
+        }
+    }
+
     /// Applies the surviving part of a write.
     pub(super) fn apply(&self, tree: &mut Tree, operation: &Operation) {
         let Operation::Write {
@@ -246,26 +320,59 @@ impl Tear {
         let first = offset / self.sector_bytes;
         let sectors = sectors_of(*offset, data.len(), self.sector_bytes);
         let mut keeps = self.pattern.keeper(sectors);
+        let mut noise = fastrand::Rng::with_seed(self.garbage.unwrap_or(0));
         for sector in 0..sectors {
-            if !keeps(sector) {
-                continue;
-            }
             let start = (*offset).max((first + sector) * self.sector_bytes);
             let stop = end.min((first + sector + 1) * self.sector_bytes);
-            match data {
-                Payload::Zeros(_) => contents.write_zeros(stop - start, start),
+            let new = match data {
+                Payload::Zeros(_) => None,
                 Payload::Bytes(bytes) => {
-                    contents.write(
-                        &bytes[(start - offset) as usize..(stop - offset) as usize],
-                        start,
-                    );
+                    Some(&bytes[(start - offset) as usize..(stop - offset) as usize])
                 }
+            };
+            match new {
+                _ if !keeps(sector) => {
+                    let mut old = vec![0; (stop - start) as usize];
+                    let was = contents.read(&mut old, start);
+                    let is_there = was == old.len() && new.is_some_and(|new| new == old);
+                    if self.garbage.is_some() && !is_there {
+                        contents.write(&garbage(&mut noise, stop - start), start);
+                    }
+                }
+                None => contents.write_zeros(stop - start, start),
+                Some(new) => contents.write(new, start),
             }
         }
         if self.whole_length {
             contents.grow_to(end);
         }
     }
+}
+
+fn garbage(noise: &mut fastrand::Rng, bytes: u64) -> Vec<u8> {
+    (0..bytes).map(|_| noise.u8(..)).collect()
+}
+
+/// Puts garbage in all sectors of a write, up to the end of the file.
+pub(super) fn spoil_sectors(tree: &mut Tree, operation: &Operation, sector_bytes: u64, seed: u64) {
+    let Operation::Write {
+        inode,
+        offset,
+        data,
+        ..
+    } = operation
+    else {
+        return;
+    };
+    let Some(contents) = tree.file_mut(*inode) else {
+        return;
+    };
+    let end = offset + data.len();
+    contents.grow_to(end);
+    let start = offset / sector_bytes * sector_bytes;
+    let stop = end.next_multiple_of(sector_bytes).min(contents.len());
+    let mut noise = fastrand::Rng::with_seed(seed);
+    contents.write(&garbage(&mut noise, stop - start), start);
 }
 
 /// The numbers of possible cuts of a write.
@@ -324,9 +431,13 @@ impl fmt::Display for Tear {
         } else {
             "length cut"
         };
+        let filled = match self.garbage {
+            Some(_) => ", the rest garbage",
+            None => "",
+        };
         write!(
             f,
-            "{} bytes a sector, kept {:?}, {length}",
+            "{} bytes a sector, kept {:?}, {length}{filled}",
             self.sector_bytes, self.pattern
         )
     }

@@ -16,10 +16,11 @@ use super::coverage::{Coverage, ImageKind};
 use super::durable::Durable;
 use super::faults::{Faults, Tear};
 use super::{CrashImage, ImageId};
-use crate::disk::Recording;
+use crate::disk::{Operation, Recording};
 
 const KINDS: usize = ImageKind::ALL.len();
 const RANDOM_PER_POINT: u64 = 8;
+const GARBAGE_SECTOR_BYTES: u64 = 512;
 
 /// Crash images of a recording, in ascending order of their point.
 ///
@@ -332,6 +333,12 @@ impl PointCounts {
             ImageKind::Pair => at_least(4, pending * pending.saturating_sub(1) / 2),
             ImageKind::Torn512 => tears(512),
             ImageKind::Torn4096 => tears(4096),
+            ImageKind::Garbage => {
+                let count = |index: &usize| {
+                    Tear::count_with_garbage(&recording.operations[*index], GARBAGE_SECTOR_BYTES)
+                };
+                uncertain.iter().map(count).sum::<u64>() * others
+            }
             ImageKind::Random => at_least(2, RANDOM_PER_POINT),
         });
         PointCounts { uncertain, by_kind }
@@ -355,21 +362,40 @@ impl PointCounts {
             }
             ImageKind::Torn512 => self.torn(512, nth, recording),
             ImageKind::Torn4096 => self.torn(4096, nth, recording),
+            ImageKind::Garbage => self.garbage(nth, seed, recording),
             ImageKind::Random => Faults::Random { seed },
         }
     }
 
     fn torn(&self, sector_bytes: u64, nth: u64, recording: &Recording) -> Faults {
+        let count = |operation: &Operation| Tear::count(operation, sector_bytes);
+        let tear = |operation: &Operation, nth| Tear::nth(operation, sector_bytes, nth);
+        self.tear(nth, recording, count, tear)
+    }
+
+    fn garbage(&self, nth: u64, seed: u64, recording: &Recording) -> Faults {
+        let bytes = GARBAGE_SECTOR_BYTES;
+        let count = |operation: &Operation| Tear::count_with_garbage(operation, bytes);
+        let tear = |operation: &Operation, nth| Tear::nth_with_garbage(operation, bytes, nth, seed);
+        self.tear(nth, recording, count, tear)
+    }
+
+    fn tear(
+        &self,
+        nth: u64,
+        recording: &Recording,
+        count: impl Fn(&Operation) -> u64,
+        tear: impl Fn(&Operation, u64) -> Tear,
+    ) -> Faults {
         let others = PointCounts::others(&self.uncertain);
         let mut left = nth / others;
         for index in &self.uncertain {
             let operation = &recording.operations[*index];
-            let count = Tear::count(operation, sector_bytes);
+            let count = count(operation);
             if left < count {
-                let tear = Tear::nth(operation, sector_bytes, left);
                 return Faults::Torn {
                     operation: *index,
-                    tear,
+                    tear: tear(operation, left),
                     others_kept: nth.is_multiple_of(others),
                 };
             }
@@ -449,17 +475,17 @@ mod tests {
     #[test]
     fn prefixes_come_first_and_small_kinds_leave_their_share_to_large_ones() {
         assert_eq!(
-            shares(&[1, 0, 1000, 3, 1000, 1000, 1000, 0], 44),
-            [1, 0, 10, 3, 10, 10, 10, 0]
+            shares(&[1, 0, 1000, 3, 1000, 1000, 1000, 0, 0], 44),
+            [1, 0, 10, 3, 10, 10, 10, 0, 0]
         );
         // All prefixes, when they are at most three quarters, and otherwise an even share.
         assert_eq!(
-            shares(&[60, 0, 1000, 1000, 0, 0, 0, 0], 80),
-            [60, 0, 10, 10, 0, 0, 0, 0]
+            shares(&[60, 0, 1000, 1000, 0, 0, 0, 0, 0], 80),
+            [60, 0, 10, 10, 0, 0, 0, 0, 0]
         );
         assert_eq!(
-            shares(&[61, 0, 1000, 1000, 0, 0, 0, 0], 80),
-            [26, 0, 27, 27, 0, 0, 0, 0]
+            shares(&[61, 0, 1000, 1000, 0, 0, 0, 0, 0], 80),
+            [26, 0, 27, 27, 0, 0, 0, 0, 0]
         );
         assert_eq!(shares(&[5; KINDS], 1000), [5; KINDS]);
         assert_eq!(shares(&[5; KINDS], 3).iter().sum::<u64>(), 3);
@@ -558,13 +584,17 @@ mod tests {
         let recording = disk.recording();
         let all = Images::all(&recording, 1).filter(|image| image.point() >= 4);
         let from = Images::sample_from(&recording, 4, 1, u64::MAX);
-        // Image numbers restart with the new recording.
+        // Image numbers restart with the new recording, and seeds follow from them.
+        let is_seeded = |image: &CrashImage| {
+            let kind = image.id().map(|id| id.kind);
+            matches!(kind, Some(ImageKind::Random | ImageKind::Garbage))
+        };
         let shown = |image: CrashImage| (image.point(), image.faults().clone());
         assert_eq!(
-            from.filter(|i| !matches!(i.faults(), Faults::Random { .. }))
+            from.filter(|image| !is_seeded(image))
                 .map(shown)
                 .collect::<Vec<_>>(),
-            all.filter(|i| !matches!(i.faults(), Faults::Random { .. }))
+            all.filter(|image| !is_seeded(image))
                 .map(shown)
                 .collect::<Vec<_>>()
         );

@@ -21,6 +21,7 @@
 //! | only-one | u | one pending operation, which overtook the rest |
 //! | pair | u(u-1)/2 | all but two pending operations |
 //! | torn512, torn4096 | see [`Tear`] | one write torn, the rest kept, or the rest lost |
+//! | garbage | see [`Tear`] | one write leaves garbage where it is not new, in a part of it or in all |
 //! | random | 8 | each pending operation kept, lost or torn at random |
 //!
 //! Every image has a name, its kind and a number ([`ImageId`]), by which it is built again from the same

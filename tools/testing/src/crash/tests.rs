@@ -177,6 +177,69 @@ fn a_rename_between_directories_needs_both_synced() {
     assert_eq!(disk.after_power_loss().paths(), ["a", "b", "b/f", "b/g"]);
 }
 
+fn has_garbage(image: &CrashImage) -> bool {
+    match image.faults() {
+        Faults::Torn { tear, .. } => tear.garbage.is_some(),
+        Faults::Neighbours { .. } | Faults::Random { .. } => true,
+        _ => false,
+    }
+}
+
+#[test]
+fn garbage_stands_where_a_write_was_torn_and_nowhere_else() {
+    let disk = SimDisk::new();
+    disk.put_durable(path("f"), &[1; 1500]);
+    let file = disk.open(path("f"), OpenMode::ReadWrite).unwrap();
+    let mut new = vec![2; 1600];
+    new[212..724].fill(1);
+    file.write_at(&new, 300).unwrap();
+    let is_random = |bytes: &[u8]| bytes.iter().collect::<BTreeSet<_>>().len() > 8;
+    let mut seen = BTreeSet::new();
+    let images = Images::all(&disk.recording(), 1);
+    for image in images.filter(|image| image.id().unwrap().kind == ImageKind::Garbage) {
+        let bytes = image.build().read(path("f")).unwrap();
+        assert_eq!(bytes.len(), 1900);
+        assert!(bytes[..300].iter().all(|byte| *byte == 1));
+        // What is written again as it was stays.
+        assert!(bytes[512..1024].iter().all(|byte| *byte == 1));
+        let sectors = [300..512, 1024..1536, 1536..1900];
+        let torn = sectors.map(|sector| {
+            let part = &bytes[sector];
+            let is_torn = is_random(part);
+            assert!(is_torn || part.iter().all(|byte| *byte == 2), "{image}");
+            is_torn
+        });
+        seen.insert(torn);
+    }
+    assert!(seen.contains(&[true; 3]) && seen.len() > 3, "{seen:?}");
+
+    // The whole sectors, up to the end of the file.
+    let faults = Faults::Neighbours {
+        operation: 0,
+        sector_bytes: 512,
+        others_kept: true,
+        seed: 3,
+    };
+    let image = CrashImage::at(&disk.recording(), 1, faults);
+    let bytes = image.build().read(path("f")).unwrap();
+    assert_eq!(bytes.len(), 1900);
+    let mut sectors = bytes.chunks(512);
+    assert!(sectors.all(is_random), "{image}");
+}
+
+#[test]
+fn a_directory_whose_sync_failed_may_lose_its_names_until_the_next() {
+    let disk = SimDisk::new();
+    disk.fail_directory_syncs_after(1, 1);
+    disk.sync_dir(path("")).unwrap();
+    create(&disk, "f");
+    let failed = disk.sync_dir(path("")).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(5));
+    assert!(disk.after_power_loss().paths().is_empty());
+    disk.sync_dir(path("")).unwrap();
+    assert_eq!(disk.after_power_loss().paths(), ["f"]);
+}
+
 #[test]
 fn unsynced_writes_survive_in_any_combination() {
     let disk = SimDisk::new();
@@ -186,7 +249,7 @@ fn unsynced_writes_survive_in_any_combination() {
     file.write_at(b"BB", 1).unwrap();
     file.set_len(6).unwrap();
     let found: BTreeSet<Vec<u8>> = Images::all(&disk.recording(), 1)
-        .filter(|image| image.point() == 3)
+        .filter(|image| image.point() == 3 && !has_garbage(image))
         .map(|image| image.build().read(path("f")).unwrap())
         .collect();
     let all = [
@@ -218,7 +281,8 @@ fn a_write_is_torn_at_sectors_and_nowhere_else() {
         3072..3300,
     ];
     let mut masks = BTreeSet::new();
-    for image in Images::all(&disk.recording(), 1).filter(|image| image.point() == 1) {
+    let images = Images::all(&disk.recording(), 1);
+    for image in images.filter(|image| image.point() == 1 && !has_garbage(image)) {
         let bytes = image.build().read(path("f")).unwrap();
         assert_eq!(bytes.len(), 5000);
         assert!(
@@ -252,6 +316,7 @@ fn a_torn_append_may_have_its_length_without_its_bytes() {
     let file = disk.open(path("f"), OpenMode::ReadWrite).unwrap();
     file.write_at(&[2; 1024], 512).unwrap();
     let found: BTreeSet<Vec<u8>> = Images::all(&disk.recording(), 1)
+        .filter(|image| !has_garbage(image))
         .map(|image| image.build().read(path("f")).unwrap())
         .collect();
     let file_of =

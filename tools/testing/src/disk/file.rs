@@ -11,7 +11,7 @@ use super::operation::{Inode, Operation, Payload};
 use super::{Shared, tree::Tree};
 
 /// `EIO`, which has no stable [`io::ErrorKind`].
-const EIO: i32 = 5;
+pub(super) const EIO: i32 = 5;
 
 /// An open file. It stays usable when its name is removed.
 #[derive(Debug)]
@@ -63,10 +63,7 @@ impl VfsFile for SimFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut shared = self.shared.lock();
-        if shared.sound_syncs > 0 {
-            shared.sound_syncs -= 1;
-        } else if shared.failing_syncs > 0 {
-            shared.failing_syncs -= 1;
+        if shared.file_syncs.fails() {
             shared.record(Operation::SyncFileFailed { inode: self.inode });
             return Err(io::Error::from_raw_os_error(EIO));
         }

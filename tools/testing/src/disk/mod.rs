@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 pub use damage::Damage;
 pub use operation::{Inode, Operation, Payload, Place, Recording};
 
-use file::{SimFile, SimLock};
+use file::{EIO, SimFile, SimLock};
 use tree::Node;
 pub(crate) use tree::Tree;
 
@@ -61,9 +61,29 @@ struct Shared {
     marks: Vec<(usize, u64)>,
     next_inode: Inode,
     locked: BTreeSet<Inode>,
-    /// Syncs that still succeed before the failing ones.
-    sound_syncs: u64,
-    failing_syncs: u64,
+    file_syncs: Syncs,
+    directory_syncs: Syncs,
+}
+
+/// Which of the next syncs fail.
+#[derive(Clone, Copy, Default, Debug)]
+struct Syncs {
+    /// So many still succeed before the failing ones.
+    sound: u64,
+    failing: u64,
+}
+
+impl Syncs {
+    /// Counts one. Gives whether it fails.
+    fn fails(&mut self) -> bool {
+        if self.sound > 0 {
+            self.sound -= 1;
+            return false;
+        }
+        let fails = self.failing > 0;
+        self.failing -= u64::from(fails);
+        fails
+    }
 }
 
 impl Shared {
@@ -100,8 +120,8 @@ impl SimDisk {
             operations: Vec::new(),
             marks: Vec::new(),
             locked: BTreeSet::new(),
-            sound_syncs: 0,
-            failing_syncs: 0,
+            file_syncs: Syncs::default(),
+            directory_syncs: Syncs::default(),
         };
         SimDisk {
             shared: Arc::new(Mutex::new(shared)),
@@ -151,8 +171,8 @@ impl SimDisk {
             marks: marks.copied().collect(),
             operations,
             locked: BTreeSet::new(),
-            sound_syncs: 0,
-            failing_syncs: 0,
+            file_syncs: Syncs::default(),
+            directory_syncs: Syncs::default(),
         };
         SimDisk {
             shared: Arc::new(Mutex::new(shared)),
@@ -174,8 +194,18 @@ impl SimDisk {
 
     /// [`SimDisk::fail_syncs`] after `sound` more calls that succeed.
     pub fn fail_syncs_after(&self, sound: u64, count: u64) {
-        let mut shared = self.shared.lock();
-        (shared.sound_syncs, shared.failing_syncs) = (sound, count);
+        self.shared.lock().file_syncs = Syncs {
+            sound,
+            failing: count,
+        };
+    }
+
+    /// The same for calls of `sync_dir`: a crash may then lose the names that they should have covered.
+    pub fn fail_directory_syncs_after(&self, sound: u64, count: u64) {
+        self.shared.lock().directory_syncs = Syncs {
+            sound,
+            failing: count,
+        };
     }
 
     /// A whole file, as the running program sees it.
@@ -351,6 +381,10 @@ impl Vfs for SimDisk {
             .live
             .entries(directory)
             .ok_or(io::ErrorKind::NotADirectory)?;
+        if shared.directory_syncs.fails() {
+            shared.record(Operation::SyncDirFailed { directory });
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
         shared.record(Operation::SyncDir { directory });
         Ok(())
     }

@@ -122,6 +122,11 @@ pub enum Operation {
         /// The directory.
         directory: Inode,
     },
+    /// A sync of a directory failed: the names that it should have covered may be lost, until a later sync of it.
+    SyncDirFailed {
+        /// The directory.
+        directory: Inode,
+    },
 }
 
 impl Operation {
@@ -138,6 +143,7 @@ impl Operation {
             Operation::Rename { .. } => "rename",
             Operation::Remove { .. } => "remove",
             Operation::SyncDir { .. } => "sync dir",
+            Operation::SyncDirFailed { .. } => "failed sync dir",
         }
     }
 
@@ -153,7 +159,7 @@ impl Operation {
             | Operation::SyncFileFailed { inode }
             | Operation::Rename { inode, .. }
             | Operation::Remove { inode, .. } => *inode,
-            Operation::SyncDir { directory } => *directory,
+            Operation::SyncDir { directory } | Operation::SyncDirFailed { directory } => *directory,
         }
     }
 
@@ -172,7 +178,8 @@ impl Operation {
             }
             Operation::SyncFile { .. }
             | Operation::SyncFileFailed { .. }
-            | Operation::SyncDir { .. } => [None, None],
+            | Operation::SyncDir { .. }
+            | Operation::SyncDirFailed { .. } => [None, None],
         }
     }
 }
@@ -283,6 +290,9 @@ impl fmt::Display for Described<'_> {
             }
             Operation::Remove { at, .. } => write!(f, "remove {}", at.path.display()),
             Operation::SyncDir { directory } => write!(f, "sync_dir {}", name(directory)),
+            Operation::SyncDirFailed { directory } => {
+                write!(f, "failed sync_dir {}", name(directory))
+            }
         }
     }
 }

@@ -203,7 +203,8 @@ impl Tree {
             }
             Operation::SyncFile { .. }
             | Operation::SyncFileFailed { .. }
-            | Operation::SyncDir { .. } => {}
+            | Operation::SyncDir { .. }
+            | Operation::SyncDirFailed { .. } => {}
         }
     }
 

@@ -24,6 +24,7 @@ use openraft::storage::IOFlushed;
 
 use super::queue::{Taken, Work, answer};
 use super::shared::Shared;
+use crate::blocking;
 use crate::error::LogStoreError;
 use crate::record;
 use crate::types::{Entry, TypeConfig};
@@ -89,6 +90,7 @@ impl Writer {
         loop {
             let idle_after = writer.idle_after();
             let taken = shared.queue.taken(&mut writer.works, idle_after).await;
+            blocking::wait_for_the_disk().await;
             if !writer.turn(taken) {
                 return;
             }

@@ -104,6 +104,7 @@ impl Log {
             previous: None,
             is_prepared: false,
             later_id: None,
+            has_torn_mark: false,
         };
         let shared = self.shared.clone();
         // A flush that began before must not count as a flush of the new segment.
