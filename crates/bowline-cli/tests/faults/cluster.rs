@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bowline_client::{Client, Status};
@@ -18,7 +19,21 @@ use crate::disks::Disk;
 use crate::links::Links;
 use crate::nemesis::State;
 
-pub(crate) const MEMBERS: usize = 3;
+/// Five where `BOWLINE_FIVE_MEMBERS` is set while the test is built.
+pub(crate) const MEMBERS: usize = match option_env!("BOWLINE_FIVE_MEMBERS") {
+    Some(_) => 5,
+    None => 3,
+};
+/// All of them.
+pub(crate) const ALL: [usize; MEMBERS] = {
+    let mut all = [0; MEMBERS];
+    let mut at = 0;
+    while at < MEMBERS {
+        all[at] = at;
+        at += 1;
+    }
+    all
+};
 /// The members, and the seat of the guest.
 pub(crate) const SEATS: usize = MEMBERS + 1;
 /// The seat of a member that is added and removed.
@@ -58,6 +73,9 @@ struct Seat {
 pub(crate) struct Starter {
     seats: Vec<Seat>,
     log_directory: PathBuf,
+    /// An earlier version of the program, and which members run it.
+    earlier: Option<PathBuf>,
+    is_earlier: Arc<[AtomicBool; SEATS]>,
 }
 
 impl Starter {
@@ -70,7 +88,11 @@ impl Starter {
             .map(|at| format!("m{at}={}", url(self.seats[at].advertised)))
             .collect();
         let state = if is_guest { "existing" } else { "new" };
-        Command::new(env!("CARGO_BIN_EXE_bowline"))
+        let program = match &self.earlier {
+            Some(earlier) if self.is_earlier[at].load(Ordering::Relaxed) => earlier.as_path(),
+            _ => Path::new(env!("CARGO_BIN_EXE_bowline")),
+        };
+        Command::new(program)
             .args(["serve", "--name", &format!("m{at}"), "--data-dir"])
             .arg(data)
             .args(["--listen-client-urls", &url(seat.client)])
@@ -179,9 +201,15 @@ impl Cluster {
         if let Some(path) = disk.path() {
             data[MEMBERS - 1] = path.join("data");
         }
+        let earlier = std::env::var_os("BOWLINE_EARLIER_PROGRAM").map(PathBuf::from);
+        let begins_earlier = earlier.is_some();
         let starter = Starter {
             seats,
             log_directory: directory.path().to_owned(),
+            earlier,
+            is_earlier: Arc::new(std::array::from_fn(|at| {
+                AtomicBool::new(begins_earlier && at < MEMBERS)
+            })),
         };
         let mut cluster = Cluster {
             directory: Some(directory),
@@ -202,6 +230,19 @@ impl Cluster {
 
     pub(crate) fn starter(&self) -> Starter {
         self.starter.clone()
+    }
+
+    /// If there is an earlier version of the program: one member after the other, a round each, gets the present one,
+    /// and then the earlier one again. Says what was done.
+    pub(crate) async fn exchange_program(&mut self, round: u64) -> Option<String> {
+        self.starter.earlier.as_ref()?;
+        let at = (round % MEMBERS as u64) as usize;
+        let was_earlier = self.starter.is_earlier[at].fetch_xor(true, Ordering::Relaxed);
+        self.kill(at);
+        self.run(at);
+        self.wait_healthy().await;
+        let version = if was_earlier { "present" } else { "earlier" };
+        Some(format!("m{at} has the {version} version"))
     }
 
     /// A new directory beside those of the members.

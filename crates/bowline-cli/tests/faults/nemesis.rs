@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::cluster::{Cluster, MEMBERS, SEATS};
+use crate::cluster::{ALL, Cluster, MEMBERS, SEATS};
 use crate::disks::FailingCalls;
 use crate::links::{Flow, Link};
 
@@ -255,7 +255,7 @@ impl Plan {
             if begins {
                 let at = match fault.who() {
                     Some(Who::Member(at)) => at,
-                    Some(Who::Leader) => cluster.leader(&[0, 1, 2]).await.unwrap_or(0),
+                    Some(Who::Leader) => cluster.leader(&ALL).await.unwrap_or(0),
                     None => MEMBERS - 1,
                 };
                 met[number] = Some(at);
@@ -338,7 +338,7 @@ mod tests {
         let mut left = State::default();
         left.add(Fault::Isolate(one, Link::Cut), 1);
         assert_eq!(both.links, left.links, "the stronger of two counts");
-        assert_eq!((both.dead, left.dead), ([true; 3], [false; 3]));
+        assert_eq!((both.dead, left.dead), ([true; MEMBERS], [false; MEMBERS]));
         assert_eq!(left.links[1][2], Link::Cut);
         assert_eq!(left.links[2][0], Link::Open);
         let mut flows = State::default();

@@ -11,7 +11,7 @@ use bowline_testing::Seed;
 use bowline_testing::vitals::{Bounds, Process, Sample, Unwell};
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, MEMBERS, Wiring};
+use crate::cluster::{ALL, Cluster, MEMBERS, Wiring};
 use crate::links::Link;
 use crate::nemesis::{Fault, State, Who};
 
@@ -139,7 +139,7 @@ async fn look(wiring: Wiring, unwell: &mut Vec<Unwell>) {
     let mut number = 0;
     loop {
         settle(&cluster, None).await;
-        let Some(leader) = cluster.leader(&[0, 1, 2]).await else {
+        let Some(leader) = cluster.leader(&ALL).await else {
             continue;
         };
         let all = situations(leader).into_iter();

@@ -18,7 +18,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, GUEST, KEPT_ENTRIES, MEMBERS, SNAPSHOT_ENTRIES, Wiring};
+use crate::cluster::{ALL, Cluster, GUEST, KEPT_ENTRIES, MEMBERS, SNAPSHOT_ENTRIES, Wiring};
 use crate::guest::Guest;
 use crate::judges;
 use crate::leases::Holders;
@@ -83,6 +83,9 @@ fn run(seed: Seed, command: &'static str, rounds: u64) {
         let mut all = AllRounds::default();
         for round in 0..rounds {
             one_round(&mut cluster, round, seed.part(round), &mut all).await;
+            if let Some(exchanged) = cluster.exchange_program(round).await {
+                println!("after round {round}: {exchanged}");
+            }
         }
         let changes = lag_behind_the_log(&mut cluster).await;
         all.acknowledged.extend(changes);
@@ -152,7 +155,7 @@ async fn lag_behind_the_log(cluster: &mut Cluster) -> Vec<u64> {
     let client = cluster.client(1, 1, Duration::from_secs(2));
     let deadline = Instant::now() + ELECTED_WITHIN;
     while let Err(error) = client.get("health").await {
-        assert!(Instant::now() < deadline, "two of three members: {error}");
+        assert!(Instant::now() < deadline, "all members but one: {error}");
         sleep(Duration::from_millis(50)).await;
     }
     let mut revisions = Vec::new();
@@ -170,7 +173,7 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
     let began = Instant::now();
     let mut random = seed.rng();
     let shared = Shared::new(round);
-    let logs = [0, 1, 2].map(|at| cluster.log_bytes(at));
+    let logs = ALL.map(|at| cluster.log_bytes(at));
     let workers: Vec<_> = (0..CLIENTS)
         .map(|at| {
             // Half of them know all members, half only one.

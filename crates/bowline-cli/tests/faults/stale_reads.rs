@@ -13,7 +13,7 @@ use bowline_testing::Seed;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, MEMBERS, Wiring};
+use crate::cluster::{ALL, Cluster, MEMBERS, Wiring};
 use crate::load::held;
 
 const KEY: &str = "stale";
@@ -93,7 +93,7 @@ pub(crate) async fn known_leader(cluster: &Cluster, among: &[usize], not: Option
 
 /// Gives how many reads were answered.
 async fn one_round(cluster: &mut Cluster, round: u64, random: &mut fastrand::Rng) -> usize {
-    let old = known_leader(cluster, &[0, 1, 2], None).await;
+    let old = known_leader(cluster, &ALL, None).await;
     let others: Vec<_> = (0..MEMBERS).filter(|&at| at != old).collect();
     let (before, after) = (2 * round + 1, 2 * round + 2);
     let writer = cluster.client(others[0], 1, Duration::from_secs(2));
