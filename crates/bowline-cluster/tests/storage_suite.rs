@@ -57,7 +57,9 @@ impl RaftLogStorage<TypeConfig> for AnywhereLog {
             self.0.flush().await?;
             let next_index = self.0.with_log(Log::next_index);
             if next_index != Some(first.log_id.index + 1) {
-                self.0.restart_at(first.log_id.index).await?;
+                let LogId { leader_id, index } = first.log_id;
+                let last = LogId::new(leader_id, index - 1);
+                self.0.restart_behind(last).await?;
             }
         }
         self.0.append(entries, callback).await

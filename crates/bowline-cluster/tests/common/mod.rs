@@ -247,9 +247,7 @@ impl RaftStateMachine<TypeConfig> for Machine {
         if let (Some(log), Some(last)) = (&self.log, meta.last_log_id) {
             let holds = log.holds(&last).await.map_err(io::Error::from)?;
             if !holds {
-                log.restart_at(last.index + 1)
-                    .await
-                    .map_err(io::Error::from)?;
+                log.restart_behind(last).await.map_err(io::Error::from)?;
             }
             log.set_flushed(last.index + 1);
         }

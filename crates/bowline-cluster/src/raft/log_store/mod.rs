@@ -25,7 +25,7 @@
 //! committed.
 //!
 //! *A snapshot* from a leader puts a gap before the next entry. Its installer replaces the tables and then
-//! calls [`LogStore::restart_at`]; an append behind the gap that comes earlier waits for it. When the log
+//! calls [`LogStore::restart_behind`]; an append behind the gap that comes earlier waits for it. When the log
 //! holds the snapshot's last entry ([`LogStore::holds`]) there is no gap: entries after it may have been
 //! acknowledged, and the log must continue unchanged.
 //!
@@ -181,7 +181,7 @@ impl LogStore {
     }
 
     /// Whether the log holds the entry `id`, or has purged it. Then a snapshot up to `id` leaves no gap, and
-    /// [`LogStore::restart_at`] must not be called: entries behind it may have been acknowledged.
+    /// [`LogStore::restart_behind`] must not be called: entries behind it may have been acknowledged.
     pub async fn holds(&self, id: &LogId) -> Result<bool, LogStoreError> {
         {
             let view = self.shared.view.lock();
@@ -197,13 +197,13 @@ impl LogStore {
         Ok(entries.first().is_some_and(|entry| entry.log_id == *id))
     }
 
-    /// Discards the whole log and continues at the Raft index `next`, behind a gap: a snapshot up to the
-    /// entry before has been installed. The new log is durable when this returns; [`Log::restart_at`] says
+    /// Discards the whole log and continues behind `last`, perhaps behind a gap: a snapshot up to that
+    /// entry has been installed. The new log is durable when this returns; [`Log::restart_at`] says
     /// what the caller must have recorded before.
-    pub async fn restart_at(&self, next: u64) -> Result<(), LogStoreError> {
+    pub async fn restart_behind(&self, last: LogId) -> Result<(), LogStoreError> {
         let (done, wait) = oneshot::channel();
-        let next_index = next.saturating_add(1);
-        self.shared.view.lock().restart_at(next);
+        let next_index = last.index.saturating_add(2);
+        self.shared.view.lock().restart_behind(last);
         self.shared.queue.push(Work::Restart { next_index, done });
         wait.await.unwrap_or_else(|_| Err(self.shared.stopped()))
     }

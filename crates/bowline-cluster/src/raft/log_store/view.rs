@@ -152,12 +152,14 @@ impl View {
         }
     }
 
-    /// Continues the log at `next`; entries behind it that already wait for the gap stay.
-    pub(super) fn restart_at(&mut self, next: u64) {
+    /// Continues the log behind `last`, the end of a snapshot; entries behind it that already wait for the gap stay.
+    pub(super) fn restart_behind(&mut self, last: LogId) {
+        let next = last.index + 1;
         let waits = self.next > next && self.start == next && self.written <= next;
         if !waits && self.next != next {
             self.restart(next);
-            self.last = self.purged;
+            // Also before it is purged up to there.
+            self.last = Some(last);
             self.generation += 1;
         }
     }
@@ -236,6 +238,23 @@ fn cost(entry: &Entry) -> usize {
 mod tests {
     use super::*;
     use crate::types::log_id;
+
+    /// Until it was purged, the log ended where it had been purged before. A leader that told meanwhile what this member
+    /// had acknowledged was taken to know of entries that were lost.
+    #[test]
+    fn a_log_that_continues_behind_a_snapshot_ends_with_it() {
+        let mut view = View::new(None, None, None, 0);
+        let entry = Entry {
+            log_id: log_id(1, 1, 0),
+            payload: Payload::Blank,
+        };
+        view.append(&[entry]).expect("in order");
+        view.restart_behind(log_id(2, 1, 9));
+        assert_eq!(view.last(), Some(log_id(2, 1, 9)));
+        assert_eq!(view.next(), 10);
+        view.purge(log_id(2, 1, 9));
+        assert_eq!(view.last(), Some(log_id(2, 1, 9)));
+    }
 
     /// An entry that the thread has not written is in memory only.
     #[test]

@@ -284,7 +284,7 @@ impl StateMachine {
             return Err(Error::stopped("a snapshot ends elsewhere than it said"));
         }
         if !keeps_log {
-            self.log.restart_at(installed.index).await?;
+            self.log.restart_behind(last).await?;
             while let Err(error) = self.replica.log_restarted().map_err(Error::from) {
                 if !is_shortage(&error) {
                     return Err(error);

@@ -94,7 +94,8 @@ async fn work(disk: &SimDisk, vouch_after: Duration) -> Vec<Ids> {
     // A snapshot up to the entry before the gap.
     disk.mark(RESTARTING);
     run.states.push(Vec::new());
-    run.store.restart_at(BEHIND_GAP).await.expect("restart");
+    let last = log_id(3, 1, BEHIND_GAP - 1);
+    run.store.restart_behind(last).await.expect("restart");
     run.acknowledged();
     disk.mark(RESTARTED);
     run.store.set_flushed(BEHIND_GAP);
@@ -203,7 +204,10 @@ fn an_append_behind_a_gap_waits_for_the_restart() {
             matches!(waiting.try_recv(), Err(TryRecvError::Empty)),
             "nothing is promised before the gap is made"
         );
-        store.restart_at(10).await.expect("restart");
+        store
+            .restart_behind(log_id(2, 1, 9))
+            .await
+            .expect("restart");
         waiting.await.expect("called back").expect("durable");
         append_durably(&mut store, [entry(2, 11)]).await;
         assert_eq!(ids(&mut store).await, [(2, 10), (2, 11)]);
