@@ -116,15 +116,19 @@ fn remove_unbegun(vfs: &dyn Vfs, dir: &Path, plan: &mut Plan) -> Result<bool> {
     // the mark of the previous segment would refer to a segment that is removed here.
     vfs.sync_dir(dir)
         .map_err(|error| Error::io("sync", dir, error))?;
-    // The last segment must not have such a mark either.
-    if let Some((id, salt)) = plan.last {
+    // The last segment must not have such a mark either. It has none if what was never begun is older: then the sector
+    // is not written, as a mark that is torn must be about a further segment.
+    if let Some((id, salt)) = plan.last
+        && unbegun.iter().any(|other| *other > id)
+    {
         Marker::open(vfs, dir, id, salt)?.mark(None)?;
     }
+    // The last one first, each durably: one names the other as the segment before it.
     for id in unbegun {
         remove(vfs, &dir.join(segment_name(id)))?;
+        vfs.sync_dir(dir)
+            .map_err(|error| Error::io("sync", dir, error))?;
     }
-    vfs.sync_dir(dir)
-        .map_err(|error| Error::io("sync", dir, error))?;
     Ok(true)
 }
 

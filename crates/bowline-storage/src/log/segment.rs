@@ -197,11 +197,14 @@ impl SegmentHeader {
     pub(super) fn read(file: &dyn VfsFile, path: &Path, id: u64) -> Result<SegmentHeader> {
         let mut page = vec![0; HEADER_BYTES as usize];
         let read = vfs::read_full_at(file, path, &mut page, 0)?;
-        // The mark may be being written. Then a second read finds it whole.
-        SegmentHeader::decode(path, id, &page[..read]).or_else(|_| {
-            let read = vfs::read_full_at(file, path, &mut page, 0)?;
-            SegmentHeader::decode(path, id, &page[..read])
-        })
+        match SegmentHeader::decode(path, id, &page[..read]) {
+            Ok(header) if !header.has_torn_mark => Ok(header),
+            // The mark may be being written. Then a second read finds it whole.
+            _ => {
+                let read = vfs::read_full_at(file, path, &mut page, 0)?;
+                SegmentHeader::decode(path, id, &page[..read])
+            }
+        }
     }
 }
 

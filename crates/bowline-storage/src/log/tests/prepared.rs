@@ -175,6 +175,59 @@ fn groups_whose_beginning_never_reached_the_disk_are_cut_off() {
     }
 }
 
+/// Room was reserved in a segment for a group that was given up, and the next one was too large for it. The segment after
+/// that named one whose beginning was never written: the log did not open any more, with all that was acknowledged.
+#[test]
+fn a_segment_that_nothing_was_written_to_has_its_beginning() {
+    for is_closed in [false, true] {
+        let (disk, mut log) = prepared();
+        log.reserve(5000).expect("reserve");
+        assert_eq!(log.segment_count(), 2);
+        commit_each(&mut log, &[&[7; 20_000]]);
+        assert_eq!(log.segment_count(), 3);
+        if is_closed {
+            log.close().expect("close");
+        }
+        for crash in [Crash::Kill, Crash::PowerLoss] {
+            let (mut log, found) = open(&disk.crashed(crash), 0).expect("open");
+            assert_eq!(found, entries(1, &[&LARGE, &[7; 20_000]]));
+            commit_each(&mut log, &[b"more"]);
+        }
+    }
+}
+
+/// A power loss undid the removal of the later one of two segments that were never begun, and kept that of the earlier
+/// one, which the later one names.
+#[test]
+fn segments_that_were_never_begun_are_removed_from_the_last_on() {
+    let start = || {
+        let (disk, mut log) = prepared();
+        write(&mut log, &[b"in the first"]);
+        write(&mut log, &[&LARGE, &LARGE]);
+        log.prepare_now();
+        drop(log);
+        overwrite(&disk, &segment(2), FRAMES_START, &[0; 512]);
+        let disk = disk.crashed(Crash::Kill);
+        disk.fill_up();
+        disk
+    };
+    let mut is_done = false;
+    let mut steps = 0;
+    while !is_done {
+        let disk = start();
+        disk.stop_after(steps);
+        is_done = open(&disk, 0).is_ok();
+        for seed in crate::seeds(0..40) {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let crashed = disk.crashed(Crash::Torn(&mut random));
+            let (_, found) = open(&crashed, 0).unwrap_or_else(|why| panic!("step {steps}: {why}"));
+            assert_eq!(found, entries(1, &[&LARGE, b"in the first"]));
+        }
+        steps += 1;
+    }
+    assert!(steps > 2, "it removes them");
+}
+
 /// The file of a prepared segment that was replaced could not be removed: it hides no lost segment,
 /// and is none itself when those before it are released.
 #[test]

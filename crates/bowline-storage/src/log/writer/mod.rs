@@ -413,8 +413,7 @@ impl Log {
         Ok(end_offset)
     }
 
-    /// Makes the `Begin` frame of the active segment durable, so that the previous segment is not needed any
-    /// more.
+    /// Makes everything in the active segment durable, also the `Begin` frame of one into which nothing was written.
     fn sync_beginning(&mut self) -> Result<()> {
         if !self.begin.is_empty() {
             let (offset, _) = self.place()?;

@@ -110,8 +110,9 @@ impl Log {
     /// If a segment is prepared and everything before is synced (as after each commit that syncs), this
     /// does no I/O: the `Begin` frame is written together with the first group.
     fn rotate(&mut self, bytes_min: u64) -> Result<()> {
-        // No frame of the new segment may be on the disk before the last frame of the active one.
-        self.shared.sync()?;
+        // No frame of the new segment may be on the disk before the last frame of the active one. That may be its
+        // beginning, of which nothing was written yet.
+        self.sync_beginning()?;
         let bytes = bytes_min.max(self.next_segment_bytes);
         let first_bytes = segment_size(self.options.first_segment_bytes, &self.options);
         let smaller_bytes = bytes_min.max(first_bytes / 8);
