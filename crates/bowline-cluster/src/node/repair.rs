@@ -25,7 +25,7 @@ use crate::types::NodeId;
 
 /// The pause between two attempts to get a snapshot.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a repair that somebody has asked for may take until the snapshot arrives.
+/// How long a repair that somebody has asked for waits for a leader that sends a snapshot.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The timeout of an attempt to clear an alarm.
 const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
@@ -163,6 +163,13 @@ async fn mend(core: &Core) {
                 tokio::time::sleep(4 * PAUSE).await;
                 continue;
             }
+            // It may have made way for a snapshot of the consensus, which may come to nothing.
+            while core.repairs.yields() {
+                tokio::time::sleep(PAUSE).await;
+            }
+            if core.repairs.was_put_off().is_some() {
+                continue;
+            }
             core.clear_own_alarm().await;
         }
         core.damage.is_mended();
@@ -187,8 +194,9 @@ async fn supply(core: &Core) {
                     to: core.member_id,
                     next: wanted.next,
                 };
-                if let Err(error) = core.ask_leader(question).await {
-                    tracing::debug!(%error, "no snapshot is sent yet");
+                match core.ask_leader(question).await {
+                    Ok(_) => core.repairs.is_promised(),
+                    Err(error) => tracing::debug!(%error, "no snapshot is sent yet"),
                 }
             }
             tokio::time::sleep(PAUSE).await;

@@ -41,11 +41,12 @@ impl PeerService for Service {
     }
 
     fn may_vote(&self) -> bool {
-        self.0.started.elapsed() >= self.0.votes_after && self.may_stand()
+        self.0.started.elapsed() >= self.0.votes_after && !self.0.owes()
     }
 
-    fn may_stand(&self) -> bool {
-        !self.0.owes()
+    /// A member that waits for sound tables applies nothing, and would hand the lead on.
+    fn may_lead(&self) -> bool {
+        !self.0.owes() && !self.0.repairs.is_wanted()
     }
 
     async fn acknowledged(&self, leader: &Vote, last: LogId) -> Result<(), Status> {

@@ -638,6 +638,9 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     let state = raft.watch();
     peers.follow(move |id| Some(state.view().membership().get_node(&id)?.incarnation));
     let suspensions = Suspensions::new(replica.clock());
+    let damage = Arc::<super::damage::Damage>::default();
+    let noted = damage.clone();
+    peers.tell_of_damage(move |reason| noted.note(reason));
     Ok(Arc::new(Core {
         cluster_id,
         member_id,
@@ -658,7 +661,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         renewals: Renewals::default(),
         space: super::space::Space::default(),
         repairs,
-        damage: Arc::default(),
+        damage,
         sending: Arc::default(),
         hashing: super::damage::Hashing::default(),
         differs: AtomicBool::new(false),

@@ -54,6 +54,8 @@ struct Shared {
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
     /// From the newest known membership, once the consensus has started.
     incarnations: OnceLock<Incarnations>,
+    /// Is told of damage that was found in files that were to be sent.
+    damage: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
     /// One past the newest commit that any peer may have learnt from this member.
     announced: AtomicU64,
 }
@@ -93,6 +95,7 @@ impl Peers {
                 options,
                 links: Mutex::new(BTreeMap::new()),
                 incarnations: OnceLock::new(),
+                damage: OnceLock::new(),
                 announced: AtomicU64::new(0),
             }),
         }
@@ -101,6 +104,17 @@ impl Peers {
     /// Sets the source of incarnations. The first call counts.
     pub fn follow(&self, incarnations: impl Fn(NodeId) -> Option<u64> + Send + Sync + 'static) {
         let _ = self.shared.incarnations.set(Box::new(incarnations));
+    }
+
+    /// Sets who is told of damage that is found in files that were to be sent. The first call counts.
+    pub(crate) fn tell_of_damage(&self, note: impl Fn(String) + Send + Sync + 'static) {
+        let _ = self.shared.damage.set(Box::new(note));
+    }
+
+    pub(crate) fn note_damage(&self, reason: String) {
+        if let Some(note) = self.shared.damage.get() {
+            note(reason);
+        }
     }
 
     /// A client of `target`, for requests that are not Raft's. Its URLs are those of `member` from now on,

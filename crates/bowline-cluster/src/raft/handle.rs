@@ -84,6 +84,10 @@ pub(crate) struct Raft {
     metrics: WatchReceiverOf<TypeConfig, Metrics>,
 }
 
+/// How many orders to apply may wait for the state machine. Each is of one round of the consensus and takes about 100
+/// bytes.
+const APPLY_QUEUE_LEN: u64 = 1 << 18;
+
 impl Raft {
     pub(crate) async fn start(
         settings: &Settings,
@@ -110,6 +114,9 @@ impl Raft {
             enable_leader_restore: Some(false),
             // A member that lost entries receives them again from the leader.
             allow_log_reversion: Some(true),
+            // A state machine that waits for another member's tables takes none of them meanwhile. When the queue is full,
+            // the consensus stands still: no vote, and no acknowledgement.
+            state_machine_channel_size: Some(APPLY_QUEUE_LEN),
             ..Config::default()
         };
         let config = config.validate().map_err(|error| Error::Config {

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bowline_storage::Index;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 
 use crate::peer::SnapshotData;
 use crate::types::SnapshotMeta;
@@ -52,6 +53,8 @@ pub(crate) struct Repairs {
     yields: AtomicBool,
     wanted: watch::Sender<Option<Wanted>>,
     waiting: Mutex<Option<oneshot::Sender<Arrival>>>,
+    /// When a leader has last said that a snapshot is on its way.
+    promised_at: Mutex<Option<Instant>>,
 }
 
 /// While it lives, a state machine waits.
@@ -119,6 +122,16 @@ impl Repairs {
     fn note_whether_wanted(&self) {
         let is_wanted = self.is_waiting() || self.put_off.lock().is_some();
         self.is_wanted.store(is_wanted, Ordering::SeqCst);
+    }
+
+    /// Notes that a leader has said that a snapshot is on its way. It reads all tables before it sends anything.
+    pub(crate) fn is_promised(&self) {
+        *self.promised_at.lock() = Some(Instant::now());
+    }
+
+    /// When a leader has last said so.
+    pub(crate) fn promised_at(&self) -> Option<Instant> {
+        *self.promised_at.lock()
     }
 
     /// Counts a repair.

@@ -373,19 +373,19 @@ async fn a_member_that_lost_what_it_acknowledged_does_not_vote() {
     service.acknowledged(&earlier, lost).await.unwrap();
     assert!(service.may_vote(), "the word of a leader that was deposed");
     service.acknowledged(&vote, lost).await.unwrap();
-    assert!(!service.may_vote() && !service.may_stand());
+    assert!(!service.may_vote() && !service.may_lead());
     drop((service, behind));
     three.stop(member).await;
     let settings = three.configs[member].clone();
     three.nodes[member] = Some(start(&settings).await);
     let behind = three.client(member);
     let service = Service(behind.core().clone());
-    assert!(!service.may_vote() && !service.may_stand());
+    assert!(!service.may_vote() && !service.may_lead());
     let core = behind.core();
     let waits = || core.started.elapsed() < core.votes_after;
     eventually("a restarted member might vote", || !waits()).await;
     core.settle_what_is_owed().await;
-    assert!(!service.may_stand() && !service.may_vote());
+    assert!(!service.may_lead() && !service.may_vote());
     let client = three.client(three.leader().await);
     let refused = client.move_leader(id).await;
     // Another member may lead now; its first entry is behind all owed ones.

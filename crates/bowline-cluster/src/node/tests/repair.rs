@@ -293,6 +293,114 @@ async fn a_leader_with_damage_hands_over_and_is_repaired() {
     three.shutdown().await;
 }
 
+/// A leader whose damage nobody had met reads it as it sends its tables to a member that is to be repaired. It logged
+/// that, and the member asked in vain for as long as this one led. And of two that are to be repaired one handed the lead
+/// to the other, which handed it back.
+#[tokio::test]
+async fn a_leader_that_finds_damage_as_it_sends_its_tables_is_repaired_first() {
+    let three = filled(|_| {}).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    spoil(&three.disks[leader]);
+    let id = three.client(member).status().member_id;
+    three.client(leader).member_repair(id).await.unwrap();
+    is_sound(&three, leader).await;
+    is_sound(&three, member).await;
+    surely(&three.client(member), &put("then", "v")).await;
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
+/// Has the others believe that a snapshot is under way to a member, or not any more.
+fn hold_back(three: &Three, member: usize, is_held: bool) {
+    let id = three.client(member).status().member_id;
+    for number in (0..3).filter(|number| *number != member) {
+        let other = three.client(number).core().clone();
+        let mut sending = other.sending.lock();
+        match is_held {
+            true => sending.insert(id),
+            false => sending.remove(&id),
+        };
+    }
+}
+
+/// The transfer of large tables takes longer than a member waits for a leader that sends them: it gave up, wanted newer
+/// ones, refused those that came, and so on.
+#[tokio::test]
+async fn a_member_waits_as_long_as_its_snapshot_is_under_way() {
+    let three = filled(|_| {}).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    hold_back(&three, member, true);
+    let core = three.client(member).core().clone();
+    let waiting = core.clone();
+    let rebuilt = tokio::spawn(async move {
+        let raft = waiting.raft.clone();
+        raft.rebuild("the test wants it".to_owned(), Duration::from_millis(1200))
+            .await
+    });
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(core.repairs.is_waiting(), "it has given up");
+    hold_back(&three, member, false);
+    rebuilt.await.unwrap().unwrap();
+    drop(core);
+    is_sound(&three, member).await;
+    three.shutdown().await;
+}
+
+/// A state machine that waits takes no orders to apply. Once 1,024 were queued, the consensus stood still: the member
+/// neither voted nor acknowledged.
+#[tokio::test]
+async fn a_member_that_waits_for_tables_goes_on_acknowledging() {
+    let three = filled(|_| {}).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    hold_back(&three, member, true);
+    let core = three.client(member).core().clone();
+    core.damage.note("the test wants it".to_owned());
+    eventually("it waits", || core.repairs.is_waiting()).await;
+    for number in 0..2500 {
+        surely(&three.client(leader), &put("many", &number.to_string())).await;
+    }
+    let last = three.client(leader).core().last_index();
+    eventually("its log goes on", || core.last_index() >= last).await;
+    assert!(core.repairs.is_waiting());
+    hold_back(&three, member, false);
+    drop(core);
+    is_sound(&three, member).await;
+    three.shutdown().await;
+}
+
+/// A repair that made way for a snapshot of the consensus counted as done: the alarm was cleared, and nothing was
+/// replaced.
+#[tokio::test]
+async fn a_repair_that_made_way_is_not_done() {
+    let three = filled(|_| {}).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    let core = three.client(member).core().clone();
+    let id = core.member_id;
+    let raise = Command::Alarm {
+        member: id,
+        kind: AlarmKind::Corrupt,
+        is_raised: true,
+    };
+    three.client(leader).execute(raise).await.unwrap();
+    let is_raised = || three.client(leader).alarms() == [(id, AlarmKind::Corrupt)];
+    {
+        let _yielding = core.repairs.yield_to_consensus();
+        three.client(leader).member_repair(id).await.unwrap();
+        eventually("it makes way", || core.repairs.was_put_off().is_some()).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(is_raised());
+    }
+    eventually("it is repaired", || !is_raised()).await;
+    assert!(core.repairs.counted() > 0);
+    drop(core);
+    is_sound(&three, member).await;
+    three.shutdown().await;
+}
+
 /// A member that has applied something else than the others: the comparison names it, and a repair makes it equal
 /// and clears the alarm.
 #[tokio::test]

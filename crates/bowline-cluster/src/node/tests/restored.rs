@@ -217,7 +217,7 @@ async fn an_unproven_member_owes_an_entry_of_the_leader_that_it_hears_from() {
     let client = three.client(0);
     let service = Service(client.core().clone());
     client.core().settle_what_is_owed().await;
-    assert!(client.core().owes() && !service.may_vote() && !service.may_stand());
+    assert!(client.core().owes() && !service.may_vote() && !service.may_lead());
     // An entry that was lost is owed as ever.
     let mut lost = last.unwrap();
     (lost.leader_id, lost.index) = (leader(7).leader_id, 1_000);

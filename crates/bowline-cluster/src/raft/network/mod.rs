@@ -101,8 +101,8 @@ pub(crate) async fn send_repair(
 ) -> Result<(), Status> {
     let link = peers.link(target, node);
     let client = link.client(Lane::Snapshot)?;
-    let (from, limit) = (peers.sender(&link), peers.options().snapshot_timeout);
-    let sent = sender::send(client, from, vote, snapshot, &link, limit, true).await;
+    let limit = peers.options().snapshot_timeout;
+    let sent = sender::send(client, peers, vote, snapshot, &link, limit, true).await;
     sent.map(drop)
 }
 
@@ -391,8 +391,8 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let last_index = snapshot.meta.last_log_id.map(|id| id.index);
         let term = vote.leader_id.term;
         let peer = format!("{:016x}", self.link.target());
-        let from = self.peers.sender(&self.link);
-        let sending = sender::send(client, from, &vote, snapshot, &self.link, limit, false);
+        let (peers, link) = (&self.peers, &self.link);
+        let sending = sender::send(client, peers, &vote, snapshot, link, limit, false);
         let result = tokio::select! {
             biased;
             result = sending => result,

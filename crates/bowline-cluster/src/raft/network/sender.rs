@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use bowline_proto::peer::snapshot_chunk::Part;
-use bowline_proto::peer::{FileChunk, Sender, SnapshotChunk, SnapshotHead};
+use bowline_proto::peer::{FileChunk, SnapshotChunk, SnapshotHead};
 use bowline_storage::vfs;
 use openraft::alias::SnapshotOf;
 use openraft::raft::SnapshotResponse;
@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 
 use super::wire;
 use crate::peer::link::Link;
-use crate::peer::{CHUNK_BYTES, OutgoingFile, SnapshotData};
+use crate::peer::{CHUNK_BYTES, OutgoingFile, Peers, SnapshotData};
 use crate::types::{TypeConfig, Vote};
 
 /// The number of chunks read ahead.
@@ -35,7 +35,7 @@ type Files = Vec<OutgoingFile>;
 /// Sends `snapshot`; returns when the peer has installed it, or has refused it.
 pub(super) async fn send(
     mut client: GrpcClient<Channel>,
-    sender: Sender,
+    peers: &Peers,
     vote: &Vote,
     snapshot: SnapshotOf<TypeConfig, SnapshotData>,
     link: &Link,
@@ -55,10 +55,15 @@ pub(super) async fn send(
     let files = described
         .await
         .map_err(|error| Status::internal(error.to_string()))?;
-    let files = files.map_err(|reason| {
+    let files = files.map_err(|unreadable| {
+        let Unreadable { reason, is_damage } = unreadable;
         link.snapshot_unreadable(&reason);
+        if is_damage {
+            peers.note_damage(reason.clone());
+        }
         Status::unavailable(reason)
     })?;
+    let sender = peers.sender(link);
     let id = format!("{:016x}-{:016x}", sender.member_id, fastrand::u64(..));
     let described = files.iter().map(|file| file.described.clone());
     let head = wire::put_head(sender, vote, &snapshot.meta, id, state, described);
@@ -111,7 +116,14 @@ pub(super) async fn send(
 
 /// Verifies every file, and computes its checksum. A damaged file is not sent: the receiver would be damaged,
 /// too.
-fn describe(mut files: Files) -> Result<Files, String> {
+/// Why no snapshot can be sent.
+struct Unreadable {
+    reason: String,
+    /// Whether bytes of a table are damaged.
+    is_damage: bool,
+}
+
+fn describe(mut files: Files) -> Result<Files, Unreadable> {
     let mut data = vec![0; CHUNK_BYTES];
     for OutgoingFile {
         described,
@@ -122,7 +134,10 @@ fn describe(mut files: Files) -> Result<Files, String> {
         if let Some(table) = table {
             table.verify().map_err(|error| {
                 let name = &described.name;
-                format!("{name} is damaged here, so no snapshot is sent: {error}")
+                Unreadable {
+                    reason: format!("{name} is damaged here, so no snapshot is sent: {error}"),
+                    is_damage: error.is_corruption(),
+                }
             })?;
         }
         let path = Path::new(&described.name);
@@ -130,8 +145,11 @@ fn describe(mut files: Files) -> Result<Files, String> {
         let mut offset = 0;
         while offset < described.bytes {
             let len = (described.bytes - offset).min(CHUNK_BYTES as u64) as usize;
-            vfs::read_exact_at(&**file, path, &mut data[..len], offset)
-                .map_err(|error| error.to_string())?;
+            let read = vfs::read_exact_at(&**file, path, &mut data[..len], offset);
+            read.map_err(|error| Unreadable {
+                reason: error.to_string(),
+                is_damage: false,
+            })?;
             described.crc32c = crc32c::crc32c_append(described.crc32c, &data[..len]);
             offset += len as u64;
         }

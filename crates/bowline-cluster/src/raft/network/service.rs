@@ -60,8 +60,8 @@ pub trait PeerService: Send + Sync + 'static {
     ) -> Result<Option<ArrivingFiles>, Status> {
         Ok(None)
     }
-    /// Whether this member may stand for election.
-    fn may_stand(&self) -> bool {
+    /// Whether this member may take over the lead.
+    fn may_lead(&self) -> bool {
         true
     }
     /// Proposes as the leader of this term; returns once it is applied here.
@@ -294,12 +294,12 @@ where
         self.peers.check(sender)
     }
 
-    /// A member that may not stand for election refuses a leadership transfer.
-    fn check_may_stand(&self) -> Result<(), Status> {
-        match self.service.may_stand() {
+    /// A member that may not lead refuses a leadership transfer.
+    fn check_may_lead(&self) -> Result<(), Status> {
+        match self.service.may_lead() {
             true => Ok(()),
             false => Err(Status::unavailable(
-                "this member has yet to get back what it had acknowledged",
+                "this member has yet to get back what it had acknowledged, or sound tables",
             )),
         }
     }
@@ -377,11 +377,18 @@ where
             });
         }
         let snapshot = SnapshotOf::<TypeConfig, SnapshotData> { meta, snapshot };
-        let mut installed = None;
-        let installing = async {
-            installed = Some(self.raft.install_full_snapshot(vote, snapshot).await);
-        };
-        self.service.consensus_installs(Box::pin(installing)).await;
+        let (raft, service) = (self.raft.clone(), self.service.clone());
+        // A task of its own: the state machine has to install it also when the sender has gone, and until then nobody may
+        // wait for another snapshot, which could not arrive.
+        let installing = tokio::spawn(async move {
+            let mut installed = None;
+            let install = async {
+                installed = Some(raft.install_full_snapshot(vote, snapshot).await);
+            };
+            service.consensus_installs(Box::pin(install)).await;
+            installed
+        });
+        let installed = installing.await.map_err(stopped)?;
         let installed = installed.ok_or_else(|| stopped("nothing was installed"))?;
         let response = installed.map_err(stopped)?;
         Ok(proto::SnapshotReply {
@@ -461,7 +468,7 @@ where
     ) -> Result<Response<proto::TransferLeaderReply>, Status> {
         let request = request.into_inner();
         let from = self.check(request.sender)?;
-        self.check_may_stand()?;
+        self.check_may_lead()?;
         let request = wire::get_transfer(request)?;
         self.check_vote(from, request.from_leader())?;
         let reply = self.raft.handle_transfer_leader(request).await;

@@ -306,8 +306,8 @@ impl StateMachine {
 
 impl StateMachine {
     /// Waits for another member's snapshot that has every entry up to `until` and every one that was applied, and
-    /// replaces the tables by it. Nothing is applied meanwhile. Ends without one when the member closes, and after
-    /// `patience`, if there is a limit.
+    /// replaces the tables by it. Nothing is applied meanwhile. Ends without one when the member closes, and when no leader
+    /// has said for `patience` that one is on its way, if there is a limit.
     pub(crate) async fn be_repaired(
         &mut self,
         until: Option<LogId>,
@@ -339,10 +339,12 @@ impl StateMachine {
                 match tokio::time::timeout(ROOM_PAUSE, &mut arrival).await {
                     Ok(arrived) => break arrived,
                     Err(_) if self.log.is_closing() => return Err(Error::stopped("it is closed")),
-                    Err(_) if patience.is_some_and(|patience| began.elapsed() > patience) => {
-                        return Err(Error::Timeout);
+                    Err(_) => {
+                        let heard = repairs.promised_at().map_or(began, |at| at.max(began));
+                        if patience.is_some_and(|patience| heard.elapsed() > patience) {
+                            return Err(Error::Timeout);
+                        }
                     }
-                    Err(_) => {}
                 }
             };
             let Ok(arrived) = arrived else {
