@@ -55,6 +55,7 @@ impl PeerService for Echo {
             member_id: 1,
             incarnation: 0,
             is_blank: false,
+            is_unfit_to_lead: false,
         })
     }
     async fn ask(&self, from: NodeId, question: Question) -> Result<Answer, Status> {

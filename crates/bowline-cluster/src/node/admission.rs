@@ -365,6 +365,7 @@ mod tests {
             member_id: 7,
             incarnation: 70,
             is_blank: false,
+            is_unfit_to_lead: false,
         }
     }
 

@@ -139,6 +139,7 @@ pub(crate) struct LogLimits {
     pub(crate) joint_membership: SharedLogLimit,
     pub(crate) promotion: SharedLogLimit,
     pub(crate) alarm: SharedLogLimit,
+    pub(crate) hand_over: SharedLogLimit,
 }
 
 impl std::fmt::Debug for Core {

@@ -22,6 +22,11 @@ impl Damage {
         });
     }
 
+    /// What was noted.
+    pub(crate) fn found(&self) -> Option<String> {
+        self.found.borrow().clone()
+    }
+
     /// Watches for damage.
     pub(crate) fn watch(&self) -> watch::Receiver<Option<String>> {
         self.found.subscribe()

@@ -591,6 +591,9 @@ impl Core {
         if !self.soon(|| self.is_active(target)).await {
             return Err(bad);
         }
+        if !self.would_lead(target).await {
+            return Err(bad);
+        }
         let (raft, abdication) = (self.raft.clone(), self.abdication.clone());
         // From here on another member may lead before this one's lease is over, in an unknown term. The task
         // outlives its caller.
@@ -614,7 +617,20 @@ impl Core {
             }
             tokio::time::sleep(PAUSE).await;
         }
+        // Nobody has taken the lead, and Raft waits for that without a limit.
+        if self.leadership().term == term {
+            self.raft.elect().await?;
+        }
         Err(bad)
+    }
+
+    /// Whether a member says that it would take the lead: a transfer that is refused costs an election.
+    async fn would_lead(&self, target: NodeId) -> bool {
+        let Some(client) = self.peer(target) else {
+            return false;
+        };
+        let answer = tokio::time::timeout(self.options.election_timeout, client.members()).await;
+        matches!(answer, Ok(Ok(answer)) if !answer.is_unfit_to_lead)
     }
 }
 

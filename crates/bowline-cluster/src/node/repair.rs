@@ -27,6 +27,8 @@ use crate::types::NodeId;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How long a repair that somebody has asked for waits for a leader that sends a snapshot.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Why tables are replaced of which nobody says that they are damaged.
+const ASKED: &str = "an administrator has asked";
 /// The timeout of an attempt to clear an alarm.
 const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -52,7 +54,7 @@ impl Core {
             if !self.has_other_voters() {
                 return Err(Error::NoOtherVoter);
             }
-            self.damage.note("an administrator has asked".to_owned());
+            self.damage.note(ASKED.to_owned());
             return Ok(());
         }
         if !self.is_leading() {
@@ -94,6 +96,9 @@ impl Core {
         }
         let member = self.membership().get_node(&to).cloned();
         let member = member.ok_or(Error::MemberNotFound { id: to })?;
+        if let Some(damage) = self.damage.found() {
+            return Err(Error::stopped(damage));
+        }
         self.wait_applied(next, self.options.request_timeout)
             .await?;
         if !self.sending.lock().insert(to) {
@@ -119,8 +124,18 @@ impl Core {
         Ok(())
     }
 
-    /// Hands over the lead to any other voter.
+    /// Reads all tables.
+    async fn are_tables_sound(&self) -> bool {
+        let replica = self.replica.clone();
+        let checked = crate::blocking::spawn(move || replica.db().check()).await;
+        checked.is_ok_and(|check| check.is_ok_and(|check| check.is_clean()))
+    }
+
+    /// Hands over the lead to any other voter, if this member has it.
     async fn hand_over(&self) {
+        if !self.is_leading() {
+            return;
+        }
         let membership = self.membership();
         for id in membership.voter_ids().filter(|id| *id != self.member_id) {
             self.answer(LeaderRequest::MoveLeader(id)).await;
@@ -158,9 +173,26 @@ async fn mend(core: &Core) {
                 }
                 continue;
             }
+            core.hand_over().await;
+            if core.is_leading() {
+                // Nobody else can lead. What is not damaged is served, which would end if this member waited.
+                if let Some(more) = core.log_limits.hand_over.admit_now() {
+                    tracing::error!(
+                        reason,
+                        "the tables of this leader are damaged, and no other member can lead yet{more}"
+                    );
+                }
+                // An attempt that is refused may cost an election.
+                tokio::time::sleep(20 * PAUSE).await;
+                continue;
+            }
             if let Err(error) = core.raft.rebuild(reason.clone(), PATIENCE).await {
                 tracing::error!(%error, reason, "the tables of this member were not replaced");
                 tokio::time::sleep(4 * PAUSE).await;
+                if reason != ASKED && core.are_tables_sound().await {
+                    tracing::warn!(reason, "the tables of this member are sound after all");
+                    core.damage.is_mended();
+                }
                 continue;
             }
             // It may have made way for a snapshot of the consensus, which may come to nothing.

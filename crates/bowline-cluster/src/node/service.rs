@@ -147,6 +147,7 @@ impl PeerService for Service {
             member_id: core.member_id,
             incarnation: core.incarnation,
             is_blank: core.is_at_its_beginning(),
+            is_unfit_to_lead: !self.may_lead(),
         })
     }
 

@@ -100,6 +100,7 @@ impl PeerClient {
             member_id: reply.member_id,
             incarnation: reply.incarnation,
             is_blank: reply.is_blank,
+            is_unfit_to_lead: reply.is_unfit_to_lead,
         })
     }
 

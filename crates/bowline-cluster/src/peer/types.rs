@@ -45,6 +45,8 @@ pub struct ClusterMembers {
     pub incarnation: u64,
     /// Whether its directory holds no vote, no log and no state, or only those of the copy that it was restored from.
     pub is_blank: bool,
+    /// Whether it would refuse the lead.
+    pub is_unfit_to_lead: bool,
 }
 
 /// Why this member cannot apply a proposal.

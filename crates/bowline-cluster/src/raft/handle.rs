@@ -215,6 +215,12 @@ impl Raft {
         term.map_err(Error::stopped)
     }
 
+    /// Has this member stand for election at once.
+    pub(crate) async fn elect(&self) -> Result<()> {
+        let begun = self.inner.trigger().elect(false).await;
+        begun.map_err(Error::stopped)
+    }
+
     /// Whether a member is the only voter.
     pub(crate) async fn is_only_voter(&self, id: NodeId) -> Result<bool> {
         let is_only = self.inner.with_raft_state(move |state| {

@@ -311,6 +311,35 @@ async fn a_leader_that_finds_damage_as_it_sends_its_tables_is_repaired_first() {
     three.shutdown().await;
 }
 
+/// Of three members two have damage, and the third is away: nobody can repair, and nobody waits for it. What is not
+/// damaged is served. Then the third is back, takes the lead, and both get its tables.
+#[tokio::test]
+async fn two_members_with_damage_go_on_until_a_sound_one_can_lead() {
+    let mut three = filled(|config| {
+        // Its log suffices when it is back.
+        config.kept_entries = 5000;
+        config.snapshot_entries = 5000;
+    })
+    .await;
+    let leader = three.leader().await;
+    let (other, away) = ((leader + 1) % 3, (leader + 2) % 3);
+    three.stop(away).await;
+    for number in [leader, other] {
+        spoil(&three.disks[number]);
+        let core = three.client(number).core().clone();
+        core.damage.note("the test has seen to it".to_owned());
+    }
+    for number in 0..10 {
+        surely(&three.client(leader), &put(&format!("new{number}"), "v")).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let config = three.configs[away].clone();
+    three.nodes[away] = Some(start(&config).await);
+    is_sound(&three, leader).await;
+    is_sound(&three, other).await;
+    three.shutdown().await;
+}
+
 /// Has the others believe that a snapshot is under way to a member, or not any more.
 fn hold_back(three: &Three, member: usize, is_held: bool) {
     let id = three.client(member).status().member_id;

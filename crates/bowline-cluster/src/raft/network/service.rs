@@ -525,6 +525,7 @@ where
             member_id: found.member_id,
             incarnation: found.incarnation,
             is_blank: found.is_blank,
+            is_unfit_to_lead: found.is_unfit_to_lead,
         }))
     }
 
