@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline::text;
 use tokio::signal::unix::{SignalKind, signal};
@@ -42,6 +43,9 @@ pub fn run(config: Config) -> Result<(), ServeError> {
     served
 }
 
+/// How long a server whose member has stopped may take to end its streams.
+const ENDED_WITHIN: Duration = Duration::from_secs(1);
+
 async fn serve(config: Config) -> Result<(), ServeError> {
     let refused = |source| ServeError::System {
         what: "a signal handler",
@@ -72,6 +76,9 @@ async fn serve(config: Config) -> Result<(), ServeError> {
         // For example, its disk failed. Another process may succeed; this one would only refuse.
         reason = server.node_stopped() => {
             tracing::error!("the server stops: {reason}");
+            // Streams that are dropped are reset as canceled, which etcd's client for Go takes for its user's wish: its
+            // watches would end. So they are ended with an error after which clients go on elsewhere.
+            let _ = tokio::time::timeout(ENDED_WITHIN, server.shutdown()).await;
             return Err(ServeError::NodeStopped { reason });
         }
     }
