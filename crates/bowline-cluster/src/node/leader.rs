@@ -238,6 +238,11 @@ impl Core {
         self.changing.clone().lock_owned().await
     }
 
+    /// The same for who comes again: `None` while a change is under way. A leader that is cut off never ends one.
+    fn free_turn_to_change(&self) -> Option<OwnedMutexGuard<()>> {
+        self.changing.clone().try_lock_owned().ok()
+    }
+
     /// Changes the membership; waits for a change under way. A started change is completed, and keeps its
     /// turn, even when its caller has gone. A removed voter is never kept as a learner: the completion of a
     /// change left half-way would promote it again.
@@ -289,7 +294,9 @@ impl Core {
     /// Completes a change of the membership that its leader did not complete. A two-step change under way on
     /// this leader is not disturbed.
     pub(crate) async fn leave_joint_membership(&self) {
-        let turn = self.turn_to_change().await;
+        let Some(turn) = self.free_turn_to_change() else {
+            return;
+        };
         if !self.is_membership_joint() {
             return;
         }
@@ -552,7 +559,9 @@ impl Core {
 
     /// Promotes learners that are future voters and have caught up, one at a time.
     pub(crate) async fn promote_those_who_wait(&self) {
-        let turn = self.turn_to_change().await;
+        let Some(turn) = self.free_turn_to_change() else {
+            return;
+        };
         let membership = self.membership();
         let voters: Vec<NodeId> = membership.voter_ids().collect();
         let mut nodes = membership.nodes();

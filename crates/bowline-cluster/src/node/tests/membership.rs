@@ -185,6 +185,26 @@ async fn a_change_that_leaves_no_majority_is_refused() {
     three.shutdown().await;
 }
 
+/// What a member does again and again waited for the turn of a change that a leader which is cut off never ends; so it did
+/// not ask either whether it had been removed.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_done_now_and_then_waits_for_no_change() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.client(three.leader().await);
+    let core = leader.core().clone();
+    let turn = core.changing.clone().lock_owned().await;
+    let both = async {
+        core.promote_those_who_wait().await;
+        core.leave_joint_membership().await;
+    };
+    tokio::time::timeout(PATIENCE, both)
+        .await
+        .expect("they come again later");
+    drop((leader, core));
+    drop(turn);
+    three.shutdown().await;
+}
+
 /// A removed member answered eventual reads for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_was_removed_stops() {
