@@ -82,6 +82,8 @@ mod client;
 mod cluster;
 mod endpoints;
 mod error;
+#[cfg(test)]
+mod fake;
 pub mod graph;
 mod history;
 mod key_range;

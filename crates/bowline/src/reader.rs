@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bowline_storage::blob::HEAD_BYTES;
 use bowline_storage::engine::{EngineStats, Found, SuperVersion, Want};
+use bowline_storage::sync::Instant;
 use bowline_storage::{EntryKind, Value};
 use bowline_types::Revision;
 
@@ -396,11 +397,20 @@ impl DbReader {
         self.handle.check_open()?;
         let core = &self.handle;
         let is_there = || core.engine.visible() >= revision.get();
-        if !is_there() {
-            core.hub.wait(timeout, is_there);
+        let deadline = Instant::now().checked_add(timeout);
+        // Each commit wakes those who wait, also for a later one.
+        while !is_there() {
+            let left = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => Duration::MAX,
+            };
+            if left.is_zero() {
+                return Ok(false);
+            }
+            core.hub.wait(left, is_there);
             self.handle.check_open()?;
         }
-        Ok(is_there())
+        Ok(true)
     }
 
     // --- leases ---

@@ -10,6 +10,7 @@ use bowline_cluster::{Leadership, LocalClient};
 use tokio::sync::watch;
 
 use crate::clients::{Client, History};
+use crate::entropy;
 use crate::holders::{Holder, PREFIX};
 use crate::member::{End, Member, Role, name};
 use crate::operator::Operator;
@@ -111,6 +112,7 @@ impl Cluster {
     pub(crate) fn step(&mut self) {
         self.now += STEP;
         self.trace.set_now(self.now);
+        entropy::set_time(Some(self.now));
         self.wire.advance(self.now);
         let mut order: Vec<_> = (0..self.members.len()).collect();
         self.random.shuffle(&mut order);
@@ -166,7 +168,7 @@ impl Cluster {
         if known.may_stop() {
             return;
         }
-        let failure = known.client().and_then(|client| client.status().failure);
+        let failure = known.status().and_then(|status| status.failure);
         let Some(failure) = failure else {
             return;
         };
@@ -183,7 +185,7 @@ impl Cluster {
 
     fn has_started(&mut self, member: usize, client: &LocalClient) {
         self.lives += 1;
-        let status = client.status();
+        let status = self.members[member].within(|| client.status());
         self.ids[member] = status.member_id;
         let voted = self.voted[member];
         if status.term < voted {
@@ -338,8 +340,7 @@ impl Cluster {
         let mut seen = None;
         let mut members = self.members.iter().filter(|member| member.is_used());
         let agree = members.all(|known| {
-            let status = known.client().filter(|_| known.runs());
-            let status = status.map(|client| client.status());
+            let status = known.status().filter(|_| known.runs());
             let led = status.and_then(|status| Some((status.leader?, status.term)));
             led.is_some_and(|led| *seen.get_or_insert(led) == led)
         });

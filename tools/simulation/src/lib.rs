@@ -9,6 +9,7 @@
 //! | `member` | the process: a runtime of one thread whose time the simulation moves; the disk; the clock |
 //! | `cluster` | the machines: all members, moved in steps of a millisecond |
 //! | `faults` | what happens to them, drawn from the seed |
+//! | `entropy` | randomness and time of the system, as this run has them |
 //! | `clients` | users: they write and read, and write down what they saw |
 //! | `operator` | who removes and adds members |
 //! | `holders`, `subscribers` | users of leases, and of watches |
@@ -31,6 +32,7 @@
 
 mod clients;
 mod cluster;
+pub mod entropy;
 mod faults;
 mod holders;
 mod member;

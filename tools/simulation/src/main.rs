@@ -9,15 +9,13 @@
 //! as long as it fails. `--coverage` tells what the faults of all seeds have met. `--full-disks` fills disks at times, too. `--one` runs one seed in this process and prints its trace, `--wire` with what arrives on
 //! each connection.
 
-mod entropy;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, ExitCode, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use bowline_simulation::{Options, run};
+use bowline_simulation::{Options, entropy, run};
 
 /// The command line.
 struct Arguments {

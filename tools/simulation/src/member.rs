@@ -11,7 +11,7 @@ use std::time::Duration;
 use bowline::vfs::{OpenMode, Vfs};
 use bowline::{Background, Clock as _, Db};
 use bowline_cluster::peer::PeerOptions;
-use bowline_cluster::{LocalClient, Node, NodeConfig};
+use bowline_cluster::{LocalClient, Node, NodeConfig, Status};
 use bowline_testing::crash::{CrashImage, Faults};
 use bowline_testing::{FaultVfs, ManualClock, SimDisk};
 use tokio::runtime::Runtime;
@@ -233,8 +233,8 @@ impl Member {
 
     /// Whether no process runs that has not stopped by itself.
     pub(crate) fn has_stopped(&self) -> bool {
-        let stopped = |client: LocalClient| client.status().failure.is_some();
-        !self.is_up() || self.has_failed() || self.client().is_some_and(stopped)
+        let has_stopped = self.status().is_some_and(|status| status.failure.is_some());
+        !self.is_up() || self.has_failed() || has_stopped
     }
 
     /// Whether its process may stop, or not start, without a failure of its disk.
@@ -391,6 +391,12 @@ impl Member {
     pub(crate) fn client(&self) -> Option<LocalClient> {
         let process = self.process.as_ref()?;
         process.node.as_ref().map(Node::client)
+    }
+
+    /// What the running member says of itself, by its own clock.
+    pub(crate) fn status(&self) -> Option<Status> {
+        let client = self.client()?;
+        Some(self.within(|| client.status()))
     }
 
     /// Starts a task in the process.

@@ -20,7 +20,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
 use super::Batch;
-use super::subscription::{Step, Subscription};
+use super::subscription::{Place, Step, Subscription};
 use crate::caller::{Caller, PAUSE_MAX, PAUSE_MIN};
 use crate::endpoints::Endpoint;
 use crate::{Error, Result};
@@ -64,16 +64,7 @@ impl Hub {
     pub(crate) fn spawn(caller: Arc<Caller>) -> Hub {
         let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared::default());
-        let driver = Driver {
-            caller,
-            shared: Arc::clone(&shared),
-            watches: HashMap::new(),
-            on_wire: HashMap::new(),
-            unconfirmed: VecDeque::new(),
-            requests: None,
-            next_watch_id: 1,
-            pause: PAUSE_MIN,
-        };
+        let driver = Driver::new(caller, Arc::clone(&shared));
         tokio::spawn(driver.run(receiver));
         Hub { commands, shared }
     }
@@ -117,6 +108,15 @@ struct Watch {
     is_held_back: Arc<AtomicBool>,
     /// Its number on the stream; `None` while there is no stream or it is held back.
     watch_id: Option<i64>,
+    /// Whether the server has answered its newest creation.
+    is_confirmed: bool,
+}
+
+impl Watch {
+    /// Whether what the server says of the whole stream holds for this watch, too.
+    fn is_on_stream(&self) -> bool {
+        self.watch_id.is_some() && self.is_confirmed
+    }
 }
 
 struct Driver {
@@ -184,6 +184,19 @@ impl Link {
 }
 
 impl Driver {
+    fn new(caller: Arc<Caller>, shared: Arc<Shared>) -> Driver {
+        Driver {
+            caller,
+            shared,
+            watches: HashMap::new(),
+            on_wire: HashMap::new(),
+            unconfirmed: VecDeque::new(),
+            requests: None,
+            next_watch_id: 1,
+            pause: PAUSE_MIN,
+        }
+    }
+
     async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
         let mut link = Link::Closed;
         loop {
@@ -296,6 +309,7 @@ impl Driver {
                     begun: Some(begun),
                     is_held_back,
                     watch_id: None,
+                    is_confirmed: false,
                 };
                 self.watches.insert(id, watch);
                 self.create(id);
@@ -304,7 +318,11 @@ impl Driver {
             Command::Progress { id } => {
                 if let Some(watch) = self.watches.get_mut(&id) {
                     watch.subscription.wants_progress = true;
-                    self.request(RequestUnion::ProgressRequest(WatchProgressRequest {}));
+                    // Otherwise it is sent when the server confirms the watch: an answer that comes
+                    // before does not hold for it.
+                    if watch.is_on_stream() {
+                        self.request_progress();
+                    }
                 }
             }
             Command::Remove { id } => {
@@ -325,6 +343,7 @@ impl Driver {
         let watch_id = self.next_watch_id;
         self.next_watch_id += 1;
         watch.watch_id = Some(watch_id);
+        watch.is_confirmed = false;
         watch.is_held_back.store(false, Ordering::SeqCst);
         let request = watch.subscription.create(watch_id);
         self.on_wire.insert(watch_id, id);
@@ -342,6 +361,10 @@ impl Driver {
             self.on_wire.remove(&watch_id);
             self.request(RequestUnion::CancelRequest(WatchCancelRequest { watch_id }));
         }
+    }
+
+    fn request_progress(&self) {
+        self.request(RequestUnion::ProgressRequest(WatchProgressRequest {}));
     }
 
     fn request(&self, request: RequestUnion) {
@@ -380,7 +403,12 @@ impl Driver {
             let revision = message.header.map_or(0, |header| header.revision);
             let ids: Vec<u64> = self.on_wire.values().copied().collect();
             for id in ids {
-                if let Some(watch) = self.watches.get_mut(&id) {
+                let Some(watch) = self.watches.get_mut(&id) else {
+                    continue;
+                };
+                // The server said this without a watch that it did not know yet, and whose events
+                // are still to come.
+                if watch.is_on_stream() {
                     let step = watch.subscription.stream_progress(revision);
                     self.step(id, step);
                 }
@@ -404,9 +432,15 @@ impl Driver {
         match step {
             Step::Nothing => {}
             Step::Begun => {
+                watch.is_confirmed = true;
                 if let Some(begun) = watch.begun.take() {
                     // A watcher that stopped waiting removes itself.
                     let _ = begun.send(Ok(watch.subscription.next_revision()));
+                }
+                // The answer to an earlier request was lost with its stream, or came while the watch
+                // was not on this one.
+                if watch.subscription.wants_progress {
+                    self.request_progress();
                 }
             }
             Step::Deliver { batch, before } => self.deliver(id, batch, before),
@@ -416,7 +450,7 @@ impl Driver {
         None
     }
 
-    fn deliver(&mut self, id: u64, batch: Batch, before: i64) {
+    fn deliver(&mut self, id: u64, batch: Batch, before: Place) {
         let Some(watch) = self.watches.get_mut(&id) else {
             return;
         };
@@ -467,3 +501,6 @@ fn is_final(error: &Error) -> bool {
             | Error::Unimplemented { .. }
     )
 }
+
+#[cfg(test)]
+mod tests;

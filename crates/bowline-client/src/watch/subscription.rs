@@ -23,6 +23,13 @@ pub(super) struct Subscription {
     pub(super) wants_progress: bool,
 }
 
+/// Where a subscription was before a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place {
+    next: i64,
+    wants_progress: bool,
+}
+
 /// What to do after a message.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -35,7 +42,7 @@ pub(super) enum Step {
         /// This.
         batch: Batch,
         /// For [`Subscription::rewind`], if it cannot be given.
-        before: i64,
+        before: Place,
     },
     /// Create the watch again at another endpoint: this one gave it up for a reason of its own.
     Leave(Error),
@@ -71,8 +78,16 @@ impl Subscription {
     }
 
     /// Takes back what was to be delivered: the watch is to be created again from there.
-    pub(super) fn rewind(&mut self, before: i64) {
-        self.next = before;
+    pub(super) fn rewind(&mut self, before: Place) {
+        self.next = before.next;
+        self.wants_progress = before.wants_progress;
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            next: self.next,
+            wants_progress: self.wants_progress,
+        }
     }
 
     /// A message for this watch.
@@ -101,7 +116,7 @@ impl Subscription {
     }
 
     fn deliver(&mut self) -> Step {
-        let before = self.next;
+        let before = self.place();
         let mut events: Vec<Event> = Vec::with_capacity(self.parts.len());
         for event in self.parts.drain(..) {
             let event = Event::from(event);
@@ -156,13 +171,14 @@ impl Subscription {
         if !(self.request.progress_notify || self.wants_progress) {
             return Step::Nothing;
         }
+        let before = self.place();
         self.wants_progress = false;
         Step::Deliver {
             batch: Batch {
                 revision: Revision::new(unsigned(revision)),
                 events: Vec::new(),
             },
-            before: self.next,
+            before,
         }
     }
 

@@ -392,10 +392,16 @@ impl Shard {
                 numbers.extend(of_one.iter().map(|(_, number)| (skipped + number) as u32));
                 let of_watch = numbers.iter().map(|number| {
                     let event = &mut events[*number as usize];
-                    let encode = || self.encode(changes, *number as usize);
-                    event.get_or_insert_with(encode).clone()
+                    if event.is_none() {
+                        *event = Some(self.encode(changes, *number as usize)?);
+                    }
+                    event.clone()
                 });
-                let of_watch = of_watch.collect();
+                let Some(of_watch) = of_watch.collect() else {
+                    watch.from = changes.revision;
+                    fallen.push(of_one[0].0);
+                    continue;
+                };
                 let sharing = Sharing::Shared(changes.revision, numbers);
                 match self.offer(watch, changes.revision, of_watch, sharing) {
                     Offer::Taken => {}
@@ -412,21 +418,29 @@ impl Shard {
         }
     }
 
-    /// The event with this number: a change, or, beyond them, a change with its previous entry.
-    fn encode(&self, changes: &Changes, number: usize) -> Bytes {
+    /// The event with this number: a change, or, beyond them, a change with its previous entry. `None` if that cannot
+    /// be read: to catch up, the watch reads it again, and is told what is wrong.
+    fn encode(&self, changes: &Changes, number: usize) -> Option<Bytes> {
         let changed = &changes.changes;
-        if let Some(change) = changed.get(number) {
-            return self.budget.count(encoded(&event_of(change)));
+        let (change, with_its_previous) = match changed.get(number) {
+            Some(change) => (change, false),
+            None => (&changed[number - changed.len()], true),
+        };
+        if !with_its_previous || change.creates_key() {
+            return Some(self.budget.count(encoded(&event_of(change))));
         }
-        let change = &changed[number - changed.len()];
-        if change.creates_key() {
-            return self.budget.count(encoded(&event_of(change)));
-        }
-        // If that revision is trimmed, there is no previous entry.
         let before = self.db.snapshot_at(changes.revision - 1);
-        let entry = before.and_then(|before| before.entry(&change.entry.key));
-        let event = with_previous(&event_of(change), entry.ok().flatten());
-        self.budget.count(encoded(&event))
+        let previous = match before.and_then(|before| before.entry(&change.entry.key)) {
+            Ok(previous) => previous,
+            // If that revision is trimmed, there is no previous entry.
+            Err(
+                bowline::Error::Compacted { .. }
+                | bowline::Error::Storage(bowline_storage::Error::Replaced { .. }),
+            ) => None,
+            Err(_) => return None,
+        };
+        let event = with_previous(&event_of(change), previous);
+        Some(self.budget.count(encoded(&event)))
     }
 
     /// Puts a revision's events of a watch into its queue: all of them or none.

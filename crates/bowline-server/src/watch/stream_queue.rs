@@ -251,9 +251,12 @@ impl StreamQueue {
     }
 
     /// Puts a message into the queue without a check for room: messages without events, and the further
-    /// fragments of a revision.
+    /// fragments of a revision. Nothing is put behind the end of the stream, whose events are missing.
     pub(super) fn push(&self, response: WatchMessage) {
         let mut queue = self.queue.lock();
+        if queue.has_ended || queue.end.is_some() {
+            return;
+        }
         let events_bytes = response.events.iter().map(Bytes::len).sum();
         let bytes = MESSAGE_BYTES + queue.cost(&response, Sharing::Own);
         self.budget.take(held_bytes(response.events.len()));
@@ -407,6 +410,26 @@ mod tests {
         assert!(!take(&stream_queue).unwrap().1, "nobody wants it");
         assert!(!stream_queue.is_full());
         assert_eq!(stream_queue.queue.lock().bytes, 0, "what came has gone");
+    }
+
+    /// A stream that was ended dropped further events, and still sent the progress behind them and the later parts of a
+    /// revision: a client that resumed from there missed the events. Found by review.
+    #[test]
+    fn nothing_is_sent_behind_the_end() {
+        let stream_queue = stream_queue(1000);
+        let mut last = Place::default();
+        offer(&stream_queue, &mut message(5, 1), &mut last);
+        stream_queue.end(Status::unavailable("the server stops"));
+        assert_eq!(
+            offer(&stream_queue, &mut message(6, 1), &mut last),
+            Offer::Taken
+        );
+        stream_queue.push(message(6, 1));
+        stream_queue.push(WatchMessage {
+            watch_id: -1,
+            ..WatchMessage::default()
+        });
+        assert_eq!(counts(&stream_queue), [(5, 1)]);
     }
 
     #[test]

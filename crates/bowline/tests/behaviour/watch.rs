@@ -631,6 +631,15 @@ fn a_thread_may_wait_for_a_revision_for_others() {
         thread::spawn(move || waiting.wait_for_revision(Revision::new(2), Duration::from_secs(60)));
     db.put(b"k", b"v").unwrap();
     assert!(waiter.join().unwrap().unwrap());
+    // The wake-up by an earlier commit counted as the end of the time. Found by review.
+    let waiting = db.clone();
+    let waiter =
+        thread::spawn(move || waiting.wait_for_revision(Revision::new(4), Duration::from_secs(60)));
+    for _ in 0..2 {
+        thread::sleep(Duration::from_millis(50));
+        db.put(b"k", b"v").unwrap();
+    }
+    assert!(waiter.join().unwrap().unwrap());
     let waiting = db.clone();
     let waiter =
         thread::spawn(move || waiting.wait_for_revision(Revision::new(9), Duration::from_secs(60)));
