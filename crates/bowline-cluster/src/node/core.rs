@@ -475,9 +475,12 @@ impl Core {
         if !voters.any(|id| id == self.member_id) {
             return None;
         }
-        let next = (committed.index + 1)
-            .max(self.read_floor.load(Ordering::Acquire))
-            .max(self.peers.announced());
+        let mut floor = self.read_floor.load(Ordering::Acquire);
+        if floor > committed.index + 1 {
+            // It may be from an earlier leadership, and name entries that were lost with it.
+            floor = floor.min(self.log.last_log_id().map_or(0, |last| last.index + 1));
+        }
+        let next = (committed.index + 1).max(floor).max(self.peers.announced());
         if view.membership().voter_ids().count() == 1 {
             return Some(next);
         }

@@ -603,34 +603,43 @@ impl Core {
         if !self.would_lead(target).await {
             return Err(bad);
         }
+        self.transfer_lead(target).await
+    }
+
+    /// Hands the lead over to a member that has said that it would take it. If nobody takes it, this member stands for
+    /// election again.
+    pub(super) async fn transfer_lead(&self, target: NodeId) -> Result<()> {
         let (raft, abdication) = (self.raft.clone(), self.abdication.clone());
-        // From here on another member may lead before this one's lease is over, in an unknown term. The task
-        // outlives its caller.
+        let log = self.log.clone();
+        let (own, patience) = (self.member_id, 2 * self.options.election_timeout);
+        // From here on another member may lead before this one's lease is over, in an unknown term.
         abdication.begin();
+        // Nothing is accepted until this is over, so it outlives its caller.
         let transferring = tokio::spawn(async move {
             let term = raft.transfer_leader(target).await?;
             abdication.end(term);
-            Ok(term)
-        });
-        let transferred: Result<u64> = transferring.await.map_err(Error::stopped)?;
-        let term = transferred?;
-        let deadline = tokio::time::Instant::now() + 2 * self.options.election_timeout;
-        while tokio::time::Instant::now() < deadline {
-            let now = self.leadership();
-            if now.term > term && now.leader.is_some_and(|leader| leader != self.member_id) {
-                // A target that refuses leaves time for another member to stand for election.
-                return match now.leader == Some(target) {
-                    true => Ok(()),
-                    false => Err(bad),
+            let deadline = tokio::time::Instant::now() + patience;
+            while tokio::time::Instant::now() < deadline {
+                let (leader, now) = {
+                    let view = raft.view();
+                    (view.leader(), view.term())
                 };
+                if now > term && leader.is_some_and(|leader| leader != own) {
+                    // A target that refuses leaves time for another member to stand for election.
+                    return match leader == Some(target) {
+                        true => Ok(()),
+                        false => Err(Error::BadTransferee { id: target }),
+                    };
+                }
+                tokio::time::sleep(PAUSE).await;
             }
-            tokio::time::sleep(PAUSE).await;
-        }
-        // Nobody has taken the lead, and Raft waits for that without a limit.
-        if self.leadership().term == term {
-            self.raft.elect().await?;
-        }
-        Err(bad)
+            // Nobody has taken the lead, and Raft waits for that without a limit.
+            if raft.view().term() == term {
+                raft.take_back_lead(term, target, log.last_log_id()).await?;
+            }
+            Err(Error::BadTransferee { id: target })
+        });
+        transferring.await.map_err(Error::stopped)?
     }
 
     /// Whether a member says that it would take the lead: a transfer that is refused costs an election.

@@ -34,12 +34,14 @@
 //! answers no request about leases before this task has begun its term: until then the table is that of a
 //! follower, or of an earlier term.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline::LeaseId;
 use bowline_replica::{Command, LeaseLeft};
+use tokio::time::Instant;
 
 use super::core::Core;
 use super::proposer::Handed;
@@ -49,6 +51,8 @@ use crate::log_limit::SharedLogLimit;
 const TICK: Duration = Duration::from_millis(50);
 /// The most leases in one entry.
 const AT_ONCE: usize = 1000;
+/// The pause after the end of a lease was refused.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
 
 /// Runs until the node is closed, whatever is under way then.
 pub(crate) async fn run(core: Arc<Core>) {
@@ -63,6 +67,7 @@ pub(crate) async fn run(core: Arc<Core>) {
 async fn keep_time(core: &Core) {
     let mut armed_term = 0;
     let failures = SharedLogLimit::default();
+    let mut ended = Ended::new();
     loop {
         tokio::select! {
             biased;
@@ -85,11 +90,12 @@ async fn keep_time(core: &Core) {
                 continue;
             }
             armed_term = term;
+            ended.clear();
             core.renewals.kept_term.send_replace(term);
         }
         // None of them keeps the next from its turn.
         let mut is_done = clear(core, term).await;
-        is_done &= end(core, term).await;
+        is_done &= end(core, term, &mut ended).await;
         is_done &= tell(core, term).await;
         core.counts.lease_rounds.fetch_add(1, Ordering::Relaxed);
         // A renewal that waits asks for the next round at once.
@@ -111,9 +117,36 @@ async fn clear(core: &Core, term: u64) -> bool {
     is_done
 }
 
+/// The leases whose end was applied, by id and grant, with the moment. One that is still there was refused.
+type Ended = HashMap<(LeaseId, u64), Instant>;
+
+/// Those of the expired leases whose end is to be proposed now.
+fn due(expired: Vec<(LeaseId, u64)>, ended: &mut Ended, now: Instant) -> Vec<(LeaseId, u64)> {
+    if ended.is_empty() {
+        return expired;
+    }
+    let left: HashSet<_> = expired.iter().copied().collect();
+    ended.retain(|lease, _| left.contains(lease));
+    let is_due = |lease: &(LeaseId, u64)| {
+        let Some(applied) = ended.get(lease) else {
+            return true;
+        };
+        let is_due = now.duration_since(*applied) >= REFUSED_PAUSE;
+        if is_due {
+            tracing::error!(
+                lease_id = lease.0.get(),
+                "a lease whose time is over cannot be ended, as its keys are too many for one transaction; it is tried \
+                 again: delete some of them"
+            );
+        }
+        is_due
+    };
+    expired.into_iter().filter(is_due).collect()
+}
+
 /// Ends leases whose time is over.
-async fn end(core: &Core, term: u64) -> bool {
-    let expired = core.replica.expired_leases();
+async fn end(core: &Core, term: u64, ended: &mut Ended) -> bool {
+    let expired = due(core.replica.expired_leases(), ended, Instant::now());
     for some in expired.chunks(AT_ONCE) {
         let expire = |&(id, granted): &(LeaseId, u64)| Command::LeaseExpire {
             id: id.get(),
@@ -124,6 +157,8 @@ async fn end(core: &Core, term: u64) -> bool {
         if !hand_in(core, term, &commands, "ended").await {
             return false;
         }
+        let now = Instant::now();
+        ended.extend(some.iter().map(|lease| (*lease, now)));
         // Renewals of these leases wait for their end.
         core.renewals.cleared.send_replace(());
     }
@@ -169,5 +204,31 @@ async fn hand_in(core: &Core, term: u64, commands: &[Command], what: &str) -> bo
             tracing::debug!(%error, "leases were not {what}; it is tried again");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A lease with more keys than one transaction may delete was to be ended in every round, for ever: each was an entry
+    /// of the log, over which every member read all of its keys. Found by review.
+    #[test]
+    fn a_lease_that_cannot_be_ended_is_tried_again_after_a_pause() {
+        let lease = |id: i64| (LeaseId::new(id).unwrap(), 7);
+        let (start, mut ended) = (Instant::now(), Ended::new());
+        let both = vec![lease(1), lease(2)];
+        assert_eq!(due(both.clone(), &mut ended, start), both);
+        ended.extend(both.iter().map(|lease| (*lease, start)));
+        let soon = start + TICK;
+        assert_eq!(due(vec![lease(2), lease(3)], &mut ended, soon), [lease(3)]);
+        assert_eq!(ended.len(), 1, "the first has ended");
+        let granted_anew = (LeaseId::new(2).unwrap(), 9);
+        assert_eq!(
+            due(vec![granted_anew], &mut ended.clone(), soon),
+            [granted_anew]
+        );
+        let later = start + REFUSED_PAUSE;
+        assert_eq!(due(vec![lease(2)], &mut ended, later), [lease(2)]);
     }
 }

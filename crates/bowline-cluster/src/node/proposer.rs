@@ -196,7 +196,14 @@ pub(crate) fn is_too_deep(command: &Command) -> bool {
 /// The approximate size of a command, in bytes.
 #[must_use]
 pub fn command_bytes(command: &Command) -> usize {
-    use bowline_replica::{CommitRead, CommitWrite, GraphWrite, Op, Txn};
+    use bowline_replica::{CommitRead, CommitWrite, Compare, GraphWrite, Op, Target, Txn};
+    fn compare(compare: &Compare) -> usize {
+        let value = match &compare.target {
+            Target::Value(value) => value.len(),
+            Target::Version(_) | Target::Create(_) | Target::Mod(_) | Target::Lease(_) => 8,
+        };
+        compare.key.len() + compare.range_end.len() + value + 24
+    }
     fn txn(t: &Txn) -> usize {
         let op = |op: &Op| match op {
             Op::Put(put) => put.key.len() + put.value.len(),
@@ -204,7 +211,8 @@ pub fn command_bytes(command: &Command) -> usize {
             Op::DeleteRange(delete) => delete.key.len() + delete.range_end.len(),
             Op::Txn(inner) => txn(inner),
         };
-        t.success.iter().chain(&t.failure).map(op).sum::<usize>() + 32 * t.compares.len()
+        let ops = t.success.iter().chain(&t.failure).map(op);
+        ops.sum::<usize>() + t.compares.iter().map(compare).sum::<usize>()
     }
     fn graph_write(write: &GraphWrite) -> usize {
         let texts = |attributes: &bowline::Attributes| -> usize {
@@ -424,7 +432,7 @@ fn forwarded(status: &tonic::Status) -> Handed {
 #[cfg(test)]
 mod tests {
     use bowline::{Block, BlockId, Edge};
-    use bowline_replica::{GraphWrite, Op, PutOp, Txn};
+    use bowline_replica::{Compare, GraphWrite, Op, PutOp, Relation, Target, Txn};
 
     use super::*;
 
@@ -441,6 +449,19 @@ mod tests {
         ] {
             assert!(command_bytes(&Command::Graph(vec![write])) >= large.len());
         }
+        // A comparison counted as 32 bytes: many in one proposal were refused together, with what others wanted.
+        let target = Target::Value(large.as_bytes().to_vec());
+        let compare = Compare {
+            key: b"k".to_vec(),
+            range_end: Vec::new(),
+            relation: Relation::Equal,
+            target,
+        };
+        let txn = Txn {
+            compares: vec![compare],
+            ..Txn::default()
+        };
+        assert!(command_bytes(&Command::Txn(txn)) >= large.len());
         let small = GraphWrite::DeleteBlock(id);
         let size = command_bytes(&Command::Graph(vec![small; 10_000]));
         assert!((160_000..1_000_000).contains(&size), "{size}");

@@ -18,6 +18,7 @@ use openraft::error::{
 };
 use openraft::impls::OneshotResponder;
 use openraft::metrics::{RaftMetrics, RaftServerMetrics};
+use openraft::raft::VoteRequest;
 use openraft::{ChangeMembers, Config, Instant as _, ReadPolicy, ServerState, SnapshotPolicy};
 
 use super::log_store::LogStore;
@@ -215,8 +216,27 @@ impl Raft {
         term.map_err(Error::stopped)
     }
 
-    /// Has this member stand for election at once.
-    pub(crate) async fn elect(&self) -> Result<()> {
+    /// Has a leader of this term stand for election, whose transfer of the lead to `target` nobody has followed up.
+    ///
+    /// Raft ignores the call to stand while it leads, and a leader in transfer leads on, without accepting anything. So
+    /// the leader first votes for the target in the next term, as if the target had asked for that; a vote is only a
+    /// promise not to support another in that term. `last` is the last entry of this member's log.
+    pub(crate) async fn take_back_lead(
+        &self,
+        term: u64,
+        target: NodeId,
+        last: Option<LogId>,
+    ) -> Result<()> {
+        let vote = Vote {
+            leader_id: LeaderId {
+                term: term + 1,
+                node_id: target,
+            },
+            committed: false,
+        };
+        let mut request = VoteRequest::new(vote, last);
+        request.leadership_transfer = true;
+        self.inner.vote(request).await.map_err(Error::stopped)?;
         let begun = self.inner.trigger().elect(false).await;
         begun.map_err(Error::stopped)
     }

@@ -409,6 +409,24 @@ async fn a_new_leader_says_nothing_of_leases_before_it_keeps_their_time() {
     cluster.shutdown().await;
 }
 
+/// A leader that was confirmed before its first entry was committed, was deposed, and led again later waited in each lease
+/// read for an index beyond the end of its log. Found by review.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_read_waits_for_no_entry_that_was_lost_with_an_earlier_leadership() {
+    let three = Three::start(|config| config.election_timeout = Duration::from_secs(4)).await;
+    let client = three.client(three.leader().await);
+    surely(&client, &put("k", "v")).await;
+    let core = client.core();
+    let end = core.log.last_log_id().unwrap().index + 1;
+    core.read_floor.store(end + 1000, Ordering::Release);
+    eventually("it holds the lease", || client.holds_lease()).await;
+    let key = key("k");
+    let read = client.range(&key, ReadLevel::Lease);
+    let read = tokio::time::timeout(Duration::from_secs(2), read).await;
+    assert_eq!(value_of(&read.unwrap().unwrap()), Some(b"v".to_vec()));
+    three.shutdown().await;
+}
+
 /// After a linearizable read at a follower, which had applied an entry before its leader did, a lease read at
 /// the leader returned the older state. Found by review.
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]

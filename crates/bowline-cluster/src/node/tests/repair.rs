@@ -340,6 +340,27 @@ async fn two_members_with_damage_go_on_until_a_sound_one_can_lead() {
     three.shutdown().await;
 }
 
+/// If the target of a transfer refused the lead after all, and nobody else could stand, the old leader was to stand again.
+/// Raft ignored that while it led, and nothing was accepted until somebody else could stand. Found by review.
+#[tokio::test]
+async fn a_lead_that_nobody_takes_is_taken_back() {
+    let mut three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let (target, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    let client = three.client(leader);
+    surely(&client, &put("k", "before")).await;
+    let id = three.client(target).status().member_id;
+    three.stop(target).await;
+    let other = three.client(other);
+    other.core().raft.may_stand(false);
+    let refused = client.core().transfer_lead(id).await;
+    let is_bad = matches!(refused, Err(Error::BadTransferee { .. }));
+    assert!(is_bad, "{refused:?}");
+    surely(&client, &put("k", "behind it")).await;
+    drop((client, other));
+    three.shutdown().await;
+}
+
 /// Has the others believe that a snapshot is under way to a member, or not any more.
 fn hold_back(three: &Three, member: usize, is_held: bool) {
     let id = three.client(member).status().member_id;

@@ -230,6 +230,11 @@ impl StateMachine {
                 }
                 self.replica.freeze_flushed()?.ok_or(short)?
             }
+            // The same when the damage was met just now. If a flush has failed, the state machine says so.
+            Err(half_done) if is_poisoned(&half_done) => match self.replica.freeze_flushed()? {
+                Some(frozen) => frozen,
+                None => return Ok(None),
+            },
             frozen => frozen?,
         };
         self.log.set_flushed(frozen.index);
@@ -444,6 +449,15 @@ impl StateMachine {
 /// Whether disk space or a file descriptor was missing: nothing has changed, and a retry may succeed.
 fn is_shortage(error: &Error) -> bool {
     matches!(error, Error::Storage(bowline::Error::Storage(error)) if error.is_shortage())
+}
+
+/// Whether the engine takes no more, as a part of a chunk is in memory or a write has failed.
+fn is_poisoned(error: &Error) -> bool {
+    use bowline_storage::Error as Cause;
+    matches!(
+        error,
+        Error::Storage(bowline::Error::Storage(Cause::Poisoned { .. }))
+    )
 }
 
 fn failed(error: Error) -> io::Error {
