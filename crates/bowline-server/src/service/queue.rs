@@ -15,7 +15,7 @@
 //!   lived as long as its lease would keep the lock from all others.
 //! - A call deletes a key only if it was the last to put it, and did not find it first already: another call
 //!   may have returned that the key holds the lock. So every call puts the key, even if it exists, and
-//!   deletes exactly that put.
+//!   deletes exactly that put; and a call that finds the key first after another has put it puts it once more.
 //! - A call waits only for its own key and the key just before: when a lock is released, one caller wakes,
 //!   not all. It holds no thread meanwhile.
 
@@ -236,12 +236,20 @@ fn entry_of(reply: OpReply) -> Result<Option<Entry>, Status> {
 
 impl Entered {
     /// Waits until the key is first. `lost` is the error if the key is deleted before, with its lease.
-    pub(super) async fn turn(self, lost: Fault) -> Result<(Place, Option<ResponseHeader>), Status> {
+    pub(super) async fn turn(
+        mut self,
+        lost: Fault,
+    ) -> Result<(Place, Option<ResponseHeader>), Status> {
         if self.is_first {
             return Ok((self.place, self.header));
         }
-        match self.place.wait().await {
-            Ok(Some(header)) => Ok((self.place, Some(header))),
+        let first = match self.place.wait().await {
+            Ok(Some((header, own))) => self.place.hold(header, own).await,
+            Ok(None) => Ok(None),
+            Err(status) => Err(status),
+        };
+        match first {
+            Ok(Some(header)) => Ok((self.place, header)),
             Ok(None) => {
                 self.place.keep();
                 Err(lost.into())
@@ -255,9 +263,9 @@ impl Entered {
 }
 
 impl Place {
-    /// Returns when this key is first, with the header of the read that showed it. `None` when the key is
+    /// Returns when this key is first, with the header of the read that showed it, and the entry. `None` when the key is
     /// gone.
-    async fn wait(&self) -> Result<Option<ResponseHeader>, Status> {
+    async fn wait(&self) -> Result<Option<(Option<ResponseHeader>, Entry)>, Status> {
         let mut stopping = self.context.stopping();
         let last_before = RangeOp {
             // A bound of 0 would mean no bound, but nothing is created before revision 2.
@@ -276,11 +284,11 @@ impl Place {
             let read = read.map_err(status)?;
             let (before, own) = two_of(read.value)?;
             let is_own = |own: &Entry| own.create_revision == self.create_revision;
-            if !entry_of(own)?.as_ref().is_some_and(is_own) {
+            let Some(own) = entry_of(own)?.filter(is_own) else {
                 return Ok(None);
-            }
+            };
             let Some(before) = entry_of(before)? else {
-                return Ok(self.context.header_of_read(&read.point));
+                return Ok(Some((self.context.header_of_read(&read.point), own)));
             };
             let keys: [(&[u8], &[u8]); 2] = [(&before.key, b""), (&self.key, b"")];
             let from = read.point.revision + 1;
@@ -291,6 +299,25 @@ impl Place {
                 () = stopped(&mut stopping) => return Err(Fault::Stopped.into()),
             }
         }
+    }
+
+    /// Makes the key, which is first, this call's. Another call under the same lease may have put it since: if that one is
+    /// given up before it finds the key first, too, it would delete it. `None` when the key is gone.
+    async fn hold(
+        &mut self,
+        header: Option<ResponseHeader>,
+        own: Entry,
+    ) -> Result<Option<Option<ResponseHeader>>, Status> {
+        if own.mod_revision == self.mod_revision {
+            return Ok(Some(header));
+        }
+        let txn = put_if(&self.key, self.create_revision, own.value, self.lease);
+        let (reply, applied) = write(&self.context, txn).await?;
+        if !reply.succeeded {
+            return Ok(None);
+        }
+        self.mod_revision = applied.reply.revision;
+        Ok(Some(self.context.header_of(&applied)))
     }
 
     /// Keeps the key when this is dropped.
