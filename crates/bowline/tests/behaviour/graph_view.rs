@@ -431,3 +431,84 @@ fn an_ingestion_does_not_end_the_view() {
     let stats = db.stats().graph_view;
     assert_eq!((stats.builds, stats.changes), (1, 1), "{stats:?}");
 }
+
+fn put_blocks(db: &Db, blocks: u64) {
+    let ids: Vec<_> = (0..blocks).map(id).collect();
+    for some in ids.chunks(5_000) {
+        db.transact(|tx| {
+            let mut some = some.iter();
+            some.try_for_each(|id| tx.put_block(&Block::new(*id, "node")))
+        })
+        .expect("a write");
+    }
+}
+
+fn put_edges(db: &Db, edges: impl Iterator<Item = (u64, &'static str, u64)>) {
+    let edges: Vec<_> = edges.collect();
+    for some in edges.chunks(5_000) {
+        db.transact(|tx| {
+            let mut some = some.iter();
+            some.try_for_each(|(a, kind, b)| tx.put_edge(&Edge::new(id(*a), *kind, id(*b))))
+        })
+        .expect("a write");
+    }
+}
+
+/// Changes were folded by their number only, of which more than sixteen thousand may wait: edges between blocks that had
+/// no changes take some hundred bytes each, and the view took twice its budget.
+#[test]
+fn changes_keep_the_view_within_its_budget() {
+    const BLOCKS: u64 = 12_000;
+    let base_bytes = BLOCKS * 40 + 8;
+    // With room for the edges that come, once they are folded, and without.
+    for (budget, is_ready) in [(base_bytes * 5 / 4, true), (base_bytes * 21 / 20, false)] {
+        let db = Disk::new().open(manual().graph_view_bytes(budget));
+        put_blocks(&db, BLOCKS);
+        put_edges(
+            &db,
+            (0..BLOCKS).map(|near| (near, "calls", BLOCKS - 1 - near)),
+        );
+        assert!(db.build_graph_view().expect("builds"));
+        assert!(db.stats().graph_view.memory_bytes >= base_bytes - 8);
+        put_edges(&db, (0..7_000).map(|near| (near, "needs", near + 5_000)));
+        let near = |snapshot: Snapshot| {
+            let row = snapshot
+                .graph()
+                .neighbors(id(5_000), Direction::Both, NO_KINDS);
+            row.expect("reads").len()
+        };
+        assert_eq!(near(db.snapshot()), 4);
+        let view = db.stats().graph_view;
+        assert!(
+            view.memory_bytes <= budget || !view.is_ready,
+            "{view:?} of {budget}"
+        );
+        assert_eq!((view.is_ready, view.is_over_budget), (is_ready, !is_ready));
+        assert_eq!(near(db.snapshot()), 4, "whoever answers");
+    }
+}
+
+/// A graph of more than 255 kinds takes 16 bytes an edge. A build reckoned with 10, and kept a view of half as much again
+/// as its budget.
+#[test]
+fn wide_kinds_count_as_what_they_take() {
+    let kinds: Vec<&'static str> = (0..300)
+        .map(|kind| &*format!("kind{kind}").leak())
+        .collect();
+    for (budget, is_ready) in [(400_000, false), (540_000, true)] {
+        let db = Disk::new().open(manual().graph_view_bytes(budget));
+        put_blocks(&db, 1_000);
+        let edge = |at: u64| {
+            (
+                at % 1_000,
+                kinds[at as usize % 300],
+                (at * 7 + at / 3_000) % 1_000,
+            )
+        };
+        put_edges(&db, (0..30_000).map(edge));
+        assert_eq!(db.build_graph_view().expect("is told"), is_ready);
+        let view = db.stats().graph_view;
+        assert!(view.memory_bytes <= budget, "{view:?} of {budget}");
+        assert_eq!((view.is_ready, view.is_over_budget), (is_ready, !is_ready));
+    }
+}

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use bowline::vfs::{MemoryVfs, OpenMode, Vfs, VfsFile};
 use bowline::{Block, BlockId, Db, Direction, Edge};
-use bowline_testing::{Images, Seed, SimDisk};
+use bowline_testing::{FaultVfs, Images, Seed, SimDisk};
 
 use crate::support::manual;
 
 const FILE: &str = "/db/graph-view";
+const FILE_NEW: &str = "/db/graph-view.new";
 
 fn open(vfs: &Arc<MemoryVfs>, budget: u64) -> Db {
     open_on(vfs.clone(), budget)
@@ -279,4 +280,69 @@ fn a_crash_while_saving_costs_a_build_at_most() {
         db.close().expect("closes");
     }
     assert!(loaded > 300 && built > 0, "{loaded} loaded, {built} built");
+}
+
+fn is_there(vfs: &dyn Vfs, path: &str) -> bool {
+    let found = vfs.metadata(Path::new(path)).expect("looks");
+    found.is_some()
+}
+
+/// A save that found the disk full left what it had written: the disk stayed full, and the database, which had had room,
+/// refused writes.
+#[test]
+fn a_save_on_a_full_disk_takes_no_room() {
+    let disk = FaultVfs::new(MemoryVfs::default());
+    // Few puts are more than the log has room for.
+    let small = manual().log_segment_bytes(64 << 10);
+    let db = small
+        .vfs(Arc::new(disk.clone()))
+        .open("/db")
+        .expect("opens");
+    for hub in 0..8 {
+        db.transact(|tx| {
+            let ids = (0..1000).map(|number| id(hub * 1000 + number));
+            let mut blocks = ids.clone();
+            blocks.try_for_each(|id| tx.put_block(&Block::new(id, "node")))?;
+            let mut edges = ids.map(|far| Edge::new(id(hub * 1000), "to", far));
+            edges.try_for_each(|edge| tx.put_edge(&edge))
+        })
+        .expect("a write");
+    }
+    db.flush().expect("flushes");
+    disk.limit_space(200_000);
+    assert!(db.build_graph_view().expect("builds"));
+    assert!(!is_there(&disk, FILE), "there was no room for it");
+    assert!(!is_there(&disk, FILE_NEW));
+    for at in 0..3 {
+        let (key, value) = (format!("key{at}"), vec![7; 50_000]);
+        db.put(key, value).expect("there is room for it");
+    }
+    disk.lift_space_limit();
+    db.close().expect("closes");
+    let db = open_on(Arc::new(disk.clone()), 1 << 30);
+    assert!(is_there(&disk, FILE), "with room it is saved");
+    // A copy of it that fails leaves nothing, either.
+    disk.limit_space(60_000);
+    db.checkpoint("/copy").expect("a checkpoint");
+    assert!(!is_there(&disk, "/copy/graph-view"), "no room for it");
+    assert!(!is_there(&disk, "/copy/graph-view.new"));
+}
+
+/// What a killed process had written of a view stayed until the next save, and on a full disk was in the way of
+/// everything else. It goes once the view is opened, or the saved view is removed; who only reads removes nothing.
+#[test]
+fn what_a_killed_save_left_is_removed() {
+    for budget in [1 << 20, 0] {
+        let vfs = written();
+        vfs.open(Path::new(FILE_NEW), OpenMode::CreateNew)
+            .expect("is made");
+        let reader = manual().vfs(vfs.clone()).graph_view_bytes(budget);
+        let reader = reader.open_read_only("/db").expect("it opens");
+        assert_eq!(reader.build_graph_view().expect("loads"), budget > 0);
+        assert!(is_there(&*vfs, FILE_NEW), "a reader changes nothing");
+        let db = open(&vfs, budget);
+        assert_eq!(db.build_graph_view().expect("loads"), budget > 0);
+        assert_eq!(db.stats().graph_view.builds, 0, "it is loaded");
+        assert!(!is_there(&*vfs, FILE_NEW));
+    }
 }

@@ -17,20 +17,23 @@ use crate::trees;
 /// Between two looks at whether the build was cancelled, and at the budget.
 const STRIDE: u64 = 4096;
 
+/// What a block takes without its edges: its id, its slot among the ids and where its two rows begin.
+const BLOCK_BYTES: u64 = 30;
+
 /// How a build ended.
 #[derive(Debug)]
 pub(super) enum Built {
     Done(Box<Base>),
-    /// The base would take more than this.
+    /// The base would take more than it may.
     OverBudget,
     Cancelled,
 }
 
-/// Reads the graph at a pinned revision.
+/// Reads the graph at a pinned revision, into a base of at most so many bytes.
 pub(super) fn build(
     engine: &Engine,
     revision: u64,
-    budget_bytes: u64,
+    bytes_max: u64,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Built> {
     let mut steps = 0u64;
@@ -51,12 +54,11 @@ pub(super) fn build(
         }
         let id = scan.key().try_into().map(BlockId::from_bytes);
         ids.push(id.map_err(|_| invalid("block", scan.key(), "its key is not 16 bytes"))?);
-        if memory_bytes(ids.len(), 0) > budget_bytes || ids.len() >= u32::MAX as usize {
+        if ids.len() as u64 * BLOCK_BYTES > bytes_max || ids.len() >= u32::MAX as usize {
             return Ok(Built::OverBudget);
         }
     }
     drop(scan);
-    ids.shrink_to_fit();
     let ids = Ids::new(ids);
 
     let mut rows = RowsBuilder::new(ids.len());
@@ -64,7 +66,6 @@ pub(super) fn build(
     let tree = trees::EDGE_OUT;
     let mut scan = engine.scan(tree, lower, upper, revision, ScanDirection::Forward);
     let mut near: Option<(BlockId, u32)> = None;
-    let mut edges = 0;
     while scan.advance()? {
         if is_stopped() {
             return Ok(Built::Cancelled);
@@ -79,19 +80,15 @@ pub(super) fn build(
             return Err(dangling_edge(source, kind, target));
         };
         near = Some((source, from));
-        edges += 1;
-        if !rows.push(from, kind, to) || memory_bytes(ids.len(), edges) > budget_bytes {
+        // The edges of the other direction take as much again.
+        if !rows.push(from, kind, to) || ids.memory_bytes() + 2 * rows.finished_bytes() > bytes_max
+        {
             return Ok(Built::OverBudget);
         }
     }
-    Ok(Built::Done(Box::new(Base::new(
-        revision,
-        ids,
-        rows.finish(),
-    ))))
-}
-
-/// What a base of so many blocks and edges takes where kinds are few.
-fn memory_bytes(blocks: usize, edges: usize) -> u64 {
-    blocks as u64 * 30 + edges as u64 * 10
+    let base = Base::new(revision, ids, rows.finish());
+    Ok(match base.memory_bytes() > bytes_max {
+        true => Built::OverBudget,
+        false => Built::Done(Box::new(base)),
+    })
 }

@@ -17,7 +17,13 @@
 //!
 //! Deltas are persistent: a new one shares all rows but the changed ones with the one before, in chunks of
 //! 1,024 ordinals. A reader holds one and needs no lock.
+//!
+//! # Cost
+//!
+//! A change finds its place by a binary search, and moves what stands behind it: that is little for one change, but for
+//! many at one block the square of their number. So those that come together are sorted, and merged with the row at once.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::super::kind_id::KindId;
@@ -26,6 +32,20 @@ use super::super::kind_id::KindId;
 const CHUNK: usize = 1024;
 /// The end of an edge that is there.
 const NEVER: u64 = u64::MAX;
+/// So many changes of a row are worth a merge, which goes over the whole row.
+const MERGE_MIN: usize = 8;
+
+#[cfg(test)]
+thread_local! {
+    /// How many added edges were compared on this thread, and how many moved one by one.
+    pub(super) static COST: std::cell::Cell<[usize; 2]> = const { std::cell::Cell::new([0; 2]) };
+}
+
+#[cfg(test)]
+fn count(compared: usize, moved: usize) {
+    let [before, moved_before] = COST.get();
+    COST.set([before + compared, moved_before + moved]);
+}
 
 /// An edge that the base does not have, or has no longer.
 #[derive(Clone, Copy, Debug)]
@@ -73,7 +93,7 @@ pub(super) struct DeltaRow {
     removed: Vec<Removed>,
 }
 
-/// Where an edge belongs in a row.
+/// Where an edge belongs in a row. All changes of one edge have the same spot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spot {
     /// The place in the base's row, from its start.
@@ -82,6 +102,40 @@ pub(super) struct Spot {
     pub(super) is_base: bool,
     pub(super) kind: KindId,
     pub(super) far: u32,
+}
+
+/// A change of an edge, as the row knows it that has the edge.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowChange {
+    pub(super) spot: Spot,
+    pub(super) revision: u64,
+    /// Whether the edge is there afterwards.
+    pub(super) is_put: bool,
+}
+
+impl Added {
+    fn new(spot: Spot, revision: u64) -> Added {
+        Added {
+            at: spot.at,
+            far: spot.far,
+            kind: spot.kind,
+            begin: revision,
+            end: NEVER,
+        }
+    }
+
+    /// Whether it is the edge of `spot`, and there.
+    fn is_live(&self, spot: Spot) -> bool {
+        (self.at, self.kind, self.far, self.end) == (spot.at, spot.kind, spot.far, NEVER)
+    }
+
+    /// Whether it stands before the next edge that might be added at `spot`.
+    fn is_before(&self, spot: Spot, by_id: impl Fn(u32, u32) -> Ordering) -> bool {
+        #[cfg(test)]
+        count(1, 0);
+        let by_kind = (self.at, self.kind).cmp(&(spot.at, spot.kind));
+        by_kind.then_with(|| by_id(self.far, spot.far)).is_le()
+    }
 }
 
 impl DeltaRow {
@@ -109,52 +163,88 @@ impl DeltaRow {
         }
     }
 
-    /// Adds an edge from `revision` on; `false` when it is there. `is_before` orders other ends by id.
-    fn put(&mut self, spot: Spot, revision: u64, is_before: impl Fn(u32, u32) -> bool) -> bool {
-        if spot.is_base && self.has_base(spot.at, NEVER - 1) || self.live(spot).is_some() {
-            return false;
-        }
-        let added = Added {
-            at: spot.at,
-            far: spot.far,
-            kind: spot.kind,
-            begin: revision,
-            end: NEVER,
-        };
-        let place = self.added.partition_point(|other| {
-            let (left, right) = ((other.at, other.kind), (added.at, added.kind));
-            left < right || left == right && !is_before(added.far, other.far)
-        });
-        self.added.insert(place, added);
-        true
+    /// Whether the newest revision has the base's edge of `spot`.
+    fn has_live_base(&self, spot: Spot) -> bool {
+        spot.is_base && self.has_base(spot.at, NEVER - 1)
     }
 
-    /// Ends an edge at `revision`; `false` when it is not there.
-    fn delete(&mut self, spot: Spot, revision: u64) -> bool {
-        if spot.is_base
-            && let Err(place) = self.removed.binary_search_by_key(&spot.at, |it| it.at)
+    /// Adds or ends an edge; `false` when it is as the change says. `by_id` orders other ends.
+    fn apply(&mut self, change: RowChange, by_id: impl Fn(u32, u32) -> Ordering) -> bool {
+        let RowChange { spot, revision, .. } = change;
+        if self.has_live_base(spot) {
+            if !change.is_put {
+                let removed = self.removed.partition_point(|it| it.at < spot.at);
+                let (at, end) = (spot.at, revision);
+                self.removed.insert(removed, Removed { at, end });
+            }
+            return !change.is_put;
+        }
+        // Of the edges that were this one the newest is the last, and only that may be there.
+        let place = self.added.partition_point(|it| it.is_before(spot, &by_id));
+        let live = self.added[..place].last_mut().filter(|it| it.is_live(spot));
+        match (live, change.is_put) {
+            (None, true) => {
+                // Most rows get one edge: no room for more.
+                self.added.reserve_exact(usize::from(self.added.is_empty()));
+                #[cfg(test)]
+                count(0, self.added.len() - place);
+                self.added.insert(place, Added::new(spot, revision));
+                true
+            }
+            (Some(live), false) => {
+                live.end = revision;
+                true
+            }
+            (Some(_), true) | (None, false) => false,
+        }
+    }
+
+    /// Applies many changes, in the order of their edges and for each edge in that of revisions. Returns how many
+    /// changed something.
+    fn merge(&mut self, changes: &[RowChange], by_id: impl Fn(u32, u32) -> Ordering) -> u64 {
+        let puts = changes.iter().filter(|change| change.is_put).count();
+        let mut added = Vec::with_capacity(self.added.len() + puts);
+        let mut old = std::mem::take(&mut self.added).into_iter().peekable();
+        let mut removed: Vec<Removed> = Vec::new();
+        let mut changed = 0;
+        for &RowChange {
+            spot,
+            revision,
+            is_put,
+        } in changes
         {
-            let (at, end) = (spot.at, revision);
-            self.removed.insert(place, Removed { at, end });
-            return true;
+            while let Some(before) = old.next_if(|it| it.is_before(spot, &by_id)) {
+                added.push(before);
+            }
+            // The changes ascend, so an edge of the base that one of them removed is the last of those.
+            let is_gone = removed.last().is_some_and(|last| last.at == spot.at);
+            let in_base = !is_gone && self.has_live_base(spot);
+            let live = added.last_mut().filter(|it| it.is_live(spot));
+            match (live, is_put) {
+                _ if in_base && is_put => continue,
+                _ if in_base => removed.push(Removed {
+                    at: spot.at,
+                    end: revision,
+                }),
+                (None, true) => added.push(Added::new(spot, revision)),
+                (Some(live), false) => live.end = revision,
+                (Some(_), true) | (None, false) => continue,
+            }
+            changed += 1;
         }
-        let Some(place) = self.live(spot) else {
-            return false;
-        };
-        self.added[place].end = revision;
-        true
+        added.extend(old);
+        self.added = added;
+        self.removed.extend(removed);
+        // Two lists that ascend, one behind the other: to sort them is to merge them.
+        self.removed.sort_by_key(|removed| removed.at);
+        changed
     }
 
-    /// The added edge that is there.
-    fn live(&self, spot: Spot) -> Option<usize> {
-        let from = self.added.partition_point(|it| it.at < spot.at);
-        let same = |it: &Added| (it.kind, it.far, it.end) == (spot.kind, spot.far, NEVER);
-        let here = self.added[from..].iter().take_while(|it| it.at == spot.at);
-        here.into_iter().position(same).map(|place| from + place)
-    }
-
+    /// With the counters of its [`Arc`].
     fn memory_bytes(&self) -> usize {
-        self.added.capacity() * size_of::<Added>() + self.removed.capacity() * size_of::<Removed>()
+        let added = self.added.capacity() * size_of::<Added>();
+        let removed = self.removed.capacity() * size_of::<Removed>();
+        16 + size_of::<DeltaRow>() + added + removed
     }
 }
 
@@ -180,12 +270,19 @@ impl Chunk {
         let part = self.changed[slot / 64] & ((1 << (slot % 64)) - 1);
         (before + part.count_ones()) as usize
     }
+
+    /// Without its rows.
+    fn memory_bytes(&self) -> usize {
+        16 + size_of::<Chunk>() + self.rows.capacity() * size_of::<Arc<DeltaRow>>()
+    }
 }
 
 /// The changed rows of one direction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Delta {
     chunks: Vec<Option<Arc<Chunk>>>,
+    /// Of all chunks and rows: to count them when it is asked for would take a walk over all of them.
+    bytes: usize,
 }
 
 impl Delta {
@@ -203,48 +300,141 @@ impl Delta {
         chunk.has(slot).then(|| &*chunk.rows[chunk.rank(slot)])
     }
 
-    /// Adds an edge from `revision` on; `false` when it is there.
-    pub(super) fn put(
+    /// Adds or ends an edge; `false` when it is as the change says. `by_id` orders other ends.
+    pub(super) fn apply(
         &mut self,
         near: u32,
-        spot: Spot,
-        revision: u64,
-        is_before: impl Fn(u32, u32) -> bool,
+        change: RowChange,
+        by_id: impl Fn(u32, u32) -> Ordering,
     ) -> bool {
-        self.row_mut(near).put(spot, revision, is_before)
+        self.change_row(near, |row| row.apply(change, by_id))
     }
 
-    /// Ends an edge at `revision`; `false` when it is not there.
-    pub(super) fn delete(&mut self, near: u32, spot: Spot, revision: u64) -> bool {
-        self.row_mut(near).delete(spot, revision)
+    /// Applies the changes of one row, in the order (kind, id) of their edges and for each edge in that of revisions.
+    /// Returns how many changed something.
+    pub(super) fn apply_sorted(
+        &mut self,
+        near: u32,
+        changes: &[RowChange],
+        by_id: impl Fn(u32, u32) -> Ordering,
+    ) -> u64 {
+        self.change_row(near, |row| match changes.len() < MERGE_MIN {
+            true => {
+                let each = changes.iter();
+                let changed = each.filter(|change| row.apply(**change, &by_id));
+                changed.count() as u64
+            }
+            false => row.merge(changes, by_id),
+        })
     }
 
-    fn row_mut(&mut self, ordinal: u32) -> &mut DeltaRow {
+    /// Changes a row of its own: what a reader may hold is copied.
+    fn change_row<T>(&mut self, ordinal: u32, change: impl FnOnce(&mut DeltaRow) -> T) -> T {
         let (chunk, slot) = (ordinal as usize / CHUNK, ordinal as usize % CHUNK);
         if self.chunks.len() <= chunk {
             self.chunks.resize(chunk + 1, None);
         }
-        let chunk = Arc::make_mut(self.chunks[chunk].get_or_insert_with(|| {
+        let chunk = &mut self.chunks[chunk];
+        let mut before = chunk.as_ref().map_or(0, |chunk| chunk.memory_bytes());
+        let chunk = Arc::make_mut(chunk.get_or_insert_with(|| {
             Arc::new(Chunk {
                 changed: [0; CHUNK / 64],
                 rows: Vec::new(),
             })
         }));
         let rank = chunk.rank(slot);
-        if !chunk.has(slot) {
+        if chunk.has(slot) {
+            // Before it is copied: a copy has no room to grow.
+            before += chunk.rows[rank].memory_bytes();
+        } else {
             chunk.changed[slot / 64] |= 1 << (slot % 64);
             chunk.rows.insert(rank, Arc::default());
         }
-        Arc::make_mut(&mut chunk.rows[rank])
+        let row = Arc::make_mut(&mut chunk.rows[rank]);
+        let result = change(row);
+        let after = row.memory_bytes() + chunk.memory_bytes();
+        self.bytes = self.bytes + after - before;
+        result
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let chunks = self.chunks.iter().flatten();
-        let rows = |chunk: &Arc<Chunk>| {
-            let each = |row: &Arc<DeltaRow>| size_of::<DeltaRow>() + 16 + row.memory_bytes();
-            let rows: usize = chunk.rows.iter().map(each).sum();
-            size_of::<Chunk>() + chunk.rows.capacity() * 8 + rows
-        };
-        (chunks.map(rows).sum::<usize>() + self.chunks.capacity() * 8) as u64
+        (self.bytes + self.chunks.capacity() * 8) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(far: u32) -> RowChange {
+        let (at, is_base, kind) = (0, false, KindId(1));
+        RowChange {
+            spot: Spot {
+                at,
+                is_base,
+                kind,
+                far,
+            },
+            revision: 1,
+            is_put: true,
+        }
+    }
+
+    fn counted_bytes(delta: &Delta) -> u64 {
+        let chunks = delta.chunks.iter().flatten();
+        let bytes = chunks.map(|chunk| {
+            let rows: usize = chunk.rows.iter().map(|row| row.memory_bytes()).sum();
+            rows + chunk.memory_bytes()
+        });
+        (bytes.sum::<usize>() + delta.chunks.capacity() * 8) as u64
+    }
+
+    /// An edge that came was looked for among all that had come to the same place of the row, which are all of a block
+    /// that the base does not know: many at one block cost the square of their number.
+    #[test]
+    fn an_edge_is_found_among_many_by_few_comparisons() {
+        const PUTS: usize = 20_000;
+        let mut row = DeltaRow::default();
+        COST.take();
+        for far in 0..PUTS as u32 {
+            assert!(row.apply(put(far), |a, b| a.cmp(&b)));
+        }
+        let [compared, moved] = COST.take();
+        assert!(compared < 20 * PUTS, "{compared} comparisons");
+        assert_eq!(moved, 0, "those that ascend");
+        assert!(!row.apply(put(7), |a, b| a.cmp(&b)), "it is there");
+    }
+
+    /// What the rows take is kept up to date by each change: also where a reader has the rows of before, so that they
+    /// are copied, and where a change changes nothing.
+    #[test]
+    fn the_bytes_of_rows_are_counted_as_they_change() {
+        for seed in crate::seeds(0..40) {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut delta = Delta::default();
+            let mut held = Vec::new();
+            for revision in 1..60 {
+                let mut any = || RowChange {
+                    revision,
+                    is_put: random.u8(..3) > 0,
+                    ..put(random.u32(..30))
+                };
+                let mut changes = [(); 12].map(|()| any());
+                let near = random.u32(..4) * 700;
+                if random.bool() {
+                    changes.sort_by_key(|change| change.spot.far);
+                    delta.apply_sorted(near, &changes, |a, b| a.cmp(&b));
+                } else {
+                    delta.apply(near, changes[0], |a, b| a.cmp(&b));
+                }
+                if random.bool() {
+                    held.push(delta.clone());
+                }
+                assert_eq!(delta.memory_bytes(), counted_bytes(&delta), "seed {seed}");
+            }
+            for delta in &held {
+                assert_eq!(delta.memory_bytes(), counted_bytes(delta), "seed {seed}");
+            }
+        }
     }
 }

@@ -106,16 +106,54 @@ pub(super) struct Saved {
     pub(super) head: Head,
 }
 
-/// Writes a base as that of `revision`, durably. When it fails, the file before stands.
+/// Writes a base as that of `revision`, durably. When it fails, the file before stands, and what was written of the new
+/// one is gone.
 pub(super) fn write(place: &Place<'_>, revision: u64, base: &Base) -> Result<()> {
-    let (path, new) = (place.path(), place.directory.join(FILE_NEW));
+    remove_unfinished(place)?;
+    replace(place.vfs, place.directory, |file, new| {
+        write_base(file, new, place.database_id, revision, base)
+    })
+}
+
+/// Removes what a save left that was killed, or that could not remove it. The caller knows that no save is under way.
+pub(super) fn remove_unfinished(place: &Place<'_>) -> Result<()> {
+    let new = place.directory.join(FILE_NEW);
     let found = place.vfs.metadata(&new);
     if found.map_err(|e| Error::io("stat", &new, e))?.is_some() {
         let removed = place.vfs.remove_file(&new);
         removed.map_err(|e| Error::io("remove", &new, e))?;
     }
-    let file = place.vfs.open(&new, OpenMode::CreateNew);
-    let file = file.map_err(|e| Error::io("create", &new, e))?;
+    Ok(())
+}
+
+/// Has `write` fill a new file, makes it durable, and gives it the name of the saved view of a directory. When that
+/// fails, the new file is removed: on a full disk its bytes would be missing for what the database has to write.
+fn replace(
+    vfs: &dyn Vfs,
+    directory: &Path,
+    write: impl FnOnce(&dyn VfsFile, &Path) -> Result<()>,
+) -> Result<()> {
+    let (path, new) = (directory.join(FILE), directory.join(FILE_NEW));
+    let filled = || {
+        let file = vfs.open(&new, OpenMode::CreateNew);
+        let file = file.map_err(|e| Error::io("create", &new, e))?;
+        write(&*file, &new)?;
+        vfs::sync_data(&*file, &new)?;
+        let renamed = vfs.rename(&new, &path);
+        renamed.map_err(|e| Error::io("rename", &new, e))?;
+        vfs::sync_parent(vfs, &path)
+    };
+    // The file is closed by now: its bytes are free once its name is gone.
+    filled().inspect_err(|_| drop(vfs.remove_file(&new)))
+}
+
+fn write_base(
+    file: &dyn VfsFile,
+    path: &Path,
+    database_id: u128,
+    revision: u64,
+    base: &Base,
+) -> Result<()> {
     let head = Head {
         revision,
         blocks: base.ids.len() as u64,
@@ -126,15 +164,15 @@ pub(super) fn write(place: &Place<'_>, revision: u64, base: &Base) -> Result<()>
         },
         checksum: 0,
     };
-    let bytes = head.encode(place.database_id);
+    let bytes = head.encode(database_id);
     let mut writer = Writer {
-        file: &*file,
-        path: &new,
+        file,
+        path,
         head_checksum: crc32c::crc32c(&bytes),
         sections: 0,
         offset: HEAD_LEN as u64,
     };
-    vfs::write_all_at(&*file, &new, &bytes, 0)?;
+    vfs::write_all_at(file, path, &bytes, 0)?;
     writer.section(base.ids.all(), |id| id.to_bytes())?;
     for rows in [&base.out, &base.incoming] {
         writer.section(&rows.starts, |start| start.to_le_bytes())?;
@@ -144,7 +182,7 @@ pub(super) fn write(place: &Place<'_>, revision: u64, base: &Base) -> Result<()>
             Kinds::Wide(kinds) => writer.section(kinds, |kind| kind.to_le_bytes())?,
         }
     }
-    finish(place.vfs, &*file, &new, &path)
+    Ok(())
 }
 
 struct Writer<'a> {
@@ -341,31 +379,22 @@ pub fn copy(place: &Place<'_>, target: &Path, revision: u64) -> Result<()> {
     if saved.head.revision > revision {
         return Ok(());
     }
-    let (path, new) = (target.join(FILE), target.join(FILE_NEW));
-    let file = place.vfs.open(&new, OpenMode::CreateNew);
-    let file = file.map_err(|e| Error::io("create", &new, e))?;
-    let (mut bytes, mut offset) = (vec![0; CHUNK], 0);
-    loop {
-        let read = vfs::read_full_at(&*saved.file, &saved.path, &mut bytes, offset)?;
-        if read == 0 {
-            break;
+    replace(place.vfs, target, |file, new| {
+        let (mut bytes, mut offset) = (vec![0; CHUNK], 0);
+        loop {
+            let read = vfs::read_full_at(&*saved.file, &saved.path, &mut bytes, offset)?;
+            if read == 0 {
+                return Ok(());
+            }
+            vfs::write_all_at(file, new, &bytes[..read], offset)?;
+            offset += read as u64;
         }
-        vfs::write_all_at(&*file, &new, &bytes[..read], offset)?;
-        offset += read as u64;
-    }
-    finish(place.vfs, &*file, &new, &path)
+    })
 }
 
-/// Makes a new file durable, and gives it its name.
-fn finish(vfs: &dyn Vfs, file: &dyn VfsFile, new: &Path, path: &Path) -> Result<()> {
-    vfs::sync_data(file, new)?;
-    let renamed = vfs.rename(new, path);
-    renamed.map_err(|e| Error::io("rename", new, e))?;
-    vfs::sync_parent(vfs, path)
-}
-
-/// Removes the saved view from a directory, if there is one.
+/// Removes the saved view from a directory, if there is one, and what an unfinished save left.
 pub fn remove(place: &Place<'_>) -> Result<()> {
+    remove_unfinished(place)?;
     let path = place.path();
     let found = place.vfs.metadata(&path);
     if found.map_err(|e| Error::io("stat", &path, e))?.is_none() {

@@ -23,7 +23,9 @@ pub(super) struct Ids {
 
 impl Ids {
     /// For ascending ids, fewer than 4,294,967,295 of them.
-    pub(super) fn new(ids: Vec<BlockId>) -> Ids {
+    pub(super) fn new(mut ids: Vec<BlockId>) -> Ids {
+        // A list that was collected from a wider one in its place has room for twice as many.
+        ids.shrink_to_fit();
         debug_assert!(ids.is_sorted_by(|a, b| a < b), "ids ascend");
         let slots = ids.len() + ids.len() / 2 + 1;
         let mut found = Ids {

@@ -20,6 +20,8 @@
 //! - *Save*, in the background after a build and after a fold, and at a clean close: the state is folded into the file
 //!   `graph-view`, and the tree of edges holds the revision of the file. *Load*: the file, with what changed since
 //!   (`catch_up`), takes the place of a build.
+//! - *Fold*: also when the base and the deltas are over the budget. If what comes of it leaves no room for changes, the
+//!   view forgets itself, as over the budget.
 //! - A snapshot at R is answered when base ≤ R ≤ applied. All else is answered by the trees.
 //!
 //! # Invariants
@@ -63,6 +65,8 @@ pub use state::{EdgeChange, PlainKinds, PlainRows, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };
+/// A base leaves this part of the budget to the changes. With less room each few changes would have all of it folded.
+const ROOM_PART: u64 = 64;
 /// Rows that the trees are asked for before a view is worth its build.
 const WORTH_ROWS: u64 = 4096;
 
@@ -190,6 +194,11 @@ impl GraphView {
         self.budget_bytes > 0
     }
 
+    /// What a base may take.
+    fn base_bytes_max(&self) -> u64 {
+        self.budget_bytes - self.budget_bytes / ROOM_PART
+    }
+
     /// Whether commits must hand over their changes of edges.
     #[inline]
     pub fn is_collecting(&self) -> bool {
@@ -246,7 +255,7 @@ impl GraphView {
     ) -> Result<bool> {
         let mut work = self.work.lock();
         work.builds += 1;
-        let built = build::build(engine, begun.revision, self.budget_bytes, is_cancelled);
+        let built = build::build(engine, begun.revision, self.base_bytes_max(), is_cancelled);
         let mut pending = self.pending.lock();
         // Queries count anew what they read of the trees, and may want a view again. Not after a build that failed
         // or found the graph too large: each one would read the whole graph for nothing.
@@ -261,7 +270,8 @@ impl GraphView {
                 work.is_over_budget = false;
                 self.is_unsaved.store(true, Ordering::Relaxed);
                 self.is_save_due.store(true, Ordering::Relaxed);
-                self.state.store(Some(Arc::new(State::new(*base))));
+                let state = State::new(*base, self.budget_bytes);
+                self.state.store(Some(Arc::new(state)));
                 self.applied.store(begun.revision, Ordering::Release);
                 Ok(true)
             }
@@ -281,12 +291,19 @@ impl GraphView {
         }
     }
 
-    /// Whether the saved view leads to revision `now`, by its head. A file that cannot be read does not.
+    /// Whether the saved view leads to revision `now`, by its head. A file that cannot be read does not. What a save
+    /// left that was killed is removed.
     pub fn is_saved(&self, engine: &Engine, place: &Place<'_>, now: u64) -> bool {
+        // Unless it is being written right now.
+        if let Some(_saving) = self.saving.try_lock()
+            && let Err(error) = file::remove_unfinished(place)
+        {
+            tracing::warn!(%error, "an unfinished save of the graph view cannot be removed");
+        }
         match file::open(place) {
             Ok(saved) => saved.is_some_and(|saved| {
                 usable(engine, &saved.head, now).is_some()
-                    && saved.head.memory_bytes() <= self.budget_bytes
+                    && saved.head.memory_bytes() <= self.base_bytes_max()
             }),
             Err(error) => {
                 tracing::warn!(%error, "the saved graph view cannot be used: it is built when it is wanted");
@@ -304,7 +321,7 @@ impl GraphView {
         begun: &Begun,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<bool> {
-        let _work = self.work.lock();
+        let mut work = self.work.lock();
         let Some(saved) = file::open(place)? else {
             return Ok(false);
         };
@@ -325,7 +342,7 @@ impl GraphView {
         let mut base = saved.read(has_threads)?;
         // Nothing is answered between the two revisions.
         base.revision = begun.revision;
-        let mut state = State::new(base);
+        let mut state = State::new(base, self.budget_bytes);
         state.apply_all(&changes, has_threads);
         if state.memory_bytes() > self.budget_bytes {
             return Ok(false);
@@ -333,6 +350,7 @@ impl GraphView {
         let is_unsaved = state.changes() > 0;
         let is_taken = self.take(state, begun);
         if is_taken {
+            work.is_over_budget = false;
             self.is_unsaved.store(is_unsaved, Ordering::Relaxed);
             self.tree_rows.store(0, Ordering::Relaxed);
         }
@@ -360,8 +378,11 @@ impl GraphView {
         self.forget();
         drop(work);
         match state.filter(|_| self.is_unsaved.load(Ordering::Relaxed)) {
-            // Nobody commits any more: it is the newest revision, which needs no pin.
-            Some(state) => self.save_state(engine, place, &state, revision),
+            Some(state) => {
+                let _saving = self.saving.lock();
+                // Nobody commits any more: it is the newest revision, which needs no pin.
+                self.save_state(engine, place, &state, revision)
+            }
             None => Ok(()),
         }
     }
@@ -461,7 +482,7 @@ impl GraphView {
         let newest = changes.last().map_or(0, |change| change.revision);
         let state = (!changes.is_empty()).then(|| {
             let mut next = State::clone(&state);
-            changes.iter().for_each(|change| next.apply(change));
+            next.apply_all(&changes, false);
             Arc::new(next)
         });
         let pending = self.pending.lock();
@@ -499,8 +520,8 @@ impl GraphView {
         };
         // The state has no change after `applied`, as draining raised it to the newest.
         let revision = self.applied.load(Ordering::Acquire);
-        let next = State::new(state.folded(revision));
-        let is_over = next.memory_bytes() > self.budget_bytes;
+        let next = State::new(state.folded(revision), self.budget_bytes);
+        let is_over = next.memory_bytes() > self.base_bytes_max();
         let mut pending = self.pending.lock();
         if pending.generation != generation {
             return;

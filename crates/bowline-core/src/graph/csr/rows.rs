@@ -266,6 +266,15 @@ impl RowsBuilder {
         true
     }
 
+    /// What the rows of so many edges take in memory, once they are closed.
+    pub(super) fn finished_bytes(&self) -> u64 {
+        let kind_bytes = match self.built.kinds {
+            Kinds::Narrow(_) => 1,
+            Kinds::Wide(_) => 4,
+        };
+        (self.rows as u64 + 1) * 4 + self.built.far.len() as u64 * (4 + kind_bytes)
+    }
+
     /// Closes the rows.
     pub(super) fn finish(mut self) -> Rows {
         let count = self.built.far.len() as u32;

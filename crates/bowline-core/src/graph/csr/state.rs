@@ -7,13 +7,14 @@
 //! - Rows are given in the order (kind, id), as the trees give them.
 //! - A block that no ordinal stands for has no edge at any revision that the state answers.
 
+use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use super::super::id_map::IdMap;
 use super::super::kind_id::KindId;
 use super::super::source::KindFilter;
-use super::delta::{Cut, Delta, DeltaRow, Spot};
+use super::delta::{Cut, Delta, DeltaRow, RowChange, Spot};
 use super::ids::Ids;
 use super::rows::{Rows, RowsBuilder, named};
 use bowline_storage::workers;
@@ -25,8 +26,12 @@ const FOLD_MIN: u64 = if cfg!(any(test, bowline_shuttle)) {
 } else {
     16_384
 };
-/// The deltas may grow to this part of the base's edges.
+/// Nor for fewer bytes of deltas: so much do as many changes take where each has two rows of its own.
+const FOLD_MIN_BYTES: u64 = FOLD_MIN * 256;
+/// The deltas may grow to this part of the base's edges, and to this part of its bytes.
 const FOLD_PART: u64 = 8;
+/// Fewer changes are applied one by one.
+const SORT_MIN: usize = 8;
 /// Ids in a chunk of [`Extra`].
 const CHUNK: usize = 1024;
 /// Maps of [`Extra`]: a change copies one of them.
@@ -85,8 +90,9 @@ impl Extra {
         Arc::make_mut(&mut self.ordinals[Extra::shard(id)]).insert(id, ordinal);
     }
 
+    /// A block takes 16 bytes in its list, and 32 in a map that is about two thirds full.
     fn memory_bytes(&self) -> u64 {
-        self.len() as u64 * 48
+        self.len() as u64 * 64
     }
 }
 
@@ -195,6 +201,8 @@ pub struct State {
     changes: u64,
     /// No edge of any revision has a larger kind.
     kind_max: KindId,
+    /// What it should take in memory at most.
+    budget_bytes: u64,
 }
 
 impl std::fmt::Debug for State {
@@ -207,7 +215,7 @@ impl std::fmt::Debug for State {
 }
 
 impl State {
-    pub(super) fn new(base: Base) -> State {
+    pub(super) fn new(base: Base, budget_bytes: u64) -> State {
         State {
             kind_max: base.out.kind_max(),
             base: Arc::new(base),
@@ -215,6 +223,7 @@ impl State {
             out: Delta::default(),
             incoming: Delta::default(),
             changes: 0,
+            budget_bytes,
         }
     }
 
@@ -233,15 +242,23 @@ impl State {
         self.changes
     }
 
-    /// Whether the changes should be folded into a new base.
+    /// Whether the changes should be folded into a new base: they are many, they take much more memory than they would
+    /// as a part of it, or there is no memory left.
     #[inline]
     pub fn is_fold_due(&self) -> bool {
+        let (base, deltas) = (self.base.memory_bytes(), self.delta_bytes());
         self.changes > FOLD_MIN.max(self.edge_count() / FOLD_PART)
+            || deltas > FOLD_MIN_BYTES.max(base / 2)
+            || base + deltas > self.budget_bytes
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        let deltas = self.out.memory_bytes() + self.incoming.memory_bytes();
-        self.base.memory_bytes() + self.extra.memory_bytes() + deltas
+        self.base.memory_bytes() + self.delta_bytes()
+    }
+
+    /// What the changes take.
+    fn delta_bytes(&self) -> u64 {
+        self.extra.memory_bytes() + self.out.memory_bytes() + self.incoming.memory_bytes()
     }
 
     /// No edge has a larger kind; [`u32::MAX`] if one has the kind 0.
@@ -379,8 +396,13 @@ impl State {
         }
     }
 
-    /// Applies many changes, in the order of revisions: each direction row by row, side by side with `has_threads`.
+    /// Applies changes, in the order of revisions: if they are many, each direction row by row, side by side with
+    /// `has_threads`.
     pub(super) fn apply_all(&mut self, changes: &[EdgeChange], has_threads: bool) {
+        if changes.len() < SORT_MIN {
+            changes.iter().for_each(|change| self.apply(change));
+            return;
+        }
         let numbered = changes.iter().filter_map(|change| self.numbered(change));
         let mut there: Vec<Numbered> = numbered.collect();
         let mut back: Vec<_> = there.iter().map(Numbered::reversed).collect();
@@ -392,13 +414,21 @@ impl State {
             ..
         } = self;
         let (base, extra) = (&**base, &*extra);
+        let by_id = |left, right| order_of(base, extra, left, right);
         let apply = |delta: &mut Delta, rows, changes: &mut Vec<Numbered>| {
             // Stable: those of one edge stay in their order.
-            changes.sort_by_key(|change| change.near);
-            let applied = changes
-                .iter()
-                .filter(|change| apply_to(delta, rows, base, extra, change));
-            applied.count() as u64
+            changes.sort_by(|a, b| {
+                let by_kind = (a.near, a.kind).cmp(&(b.near, b.kind));
+                by_kind.then_with(|| by_id(a.far, b.far))
+            });
+            let mut changed = 0;
+            let mut of_row = Vec::new();
+            for same in changes.chunk_by(|a, b| a.near == b.near) {
+                of_row.clear();
+                of_row.extend(same.iter().map(|it| it.placed(base, extra, rows)));
+                changed += delta.apply_sorted(same[0].near, &of_row, by_id);
+            }
+            changed
         };
         let (_, changed) = workers::both(
             has_threads,
@@ -488,15 +518,29 @@ impl Numbered {
             ..*self
         }
     }
+
+    fn placed(&self, base: &Base, extra: &Extra, rows: &Rows) -> RowChange {
+        RowChange {
+            spot: spot(base, extra, rows, self.near, self.kind, self.far),
+            revision: self.revision,
+            is_put: self.is_put,
+        }
+    }
 }
 
 /// Applies a change to one direction; `false` if the edge was as it says.
 fn apply_to(delta: &mut Delta, rows: &Rows, base: &Base, extra: &Extra, change: &Numbered) -> bool {
-    let spot = spot(base, extra, rows, change.near, change.kind, change.far);
-    let before = |left, right| id_of(base, extra, left) < id_of(base, extra, right);
-    match change.is_put {
-        true => delta.put(change.near, spot, change.revision, before),
-        false => delta.delete(change.near, spot, change.revision),
+    let by_id = |left, right| order_of(base, extra, left, right);
+    delta.apply(change.near, change.placed(base, extra, rows), by_id)
+}
+
+/// The order of two blocks by their ids.
+#[inline]
+fn order_of(base: &Base, extra: &Extra, left: u32, right: u32) -> Ordering {
+    // Ordinals of the base are ranks: they say it without the ids, which are elsewhere in memory.
+    match (left.max(right) as usize) < base.ids.len() {
+        true => left.cmp(&right),
+        false => id_of(base, extra, left).cmp(&id_of(base, extra, right)),
     }
 }
 

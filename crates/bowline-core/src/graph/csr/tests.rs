@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::GraphView;
+use super::delta::COST;
 use super::ids::Ids;
 use super::rows::RowsBuilder;
 use super::state::{Base, EdgeChange, State};
@@ -93,7 +94,7 @@ fn every_revision_from_the_base_on_has_its_edges() {
         let first: BTreeSet<Edge> = (0..random.usize(..20)).map(|_| edge(&mut random)).collect();
         let known: BTreeSet<_> = first.iter().flat_map(|edge| [edge.0, edge.2]).collect();
         let mut history = History(vec![first.clone()]);
-        let mut state = State::new(base(&known, &first, 0));
+        let mut state = State::new(base(&known, &first, 0), u64::MAX);
         let mut oldest = 0;
         for revision in 1..40u64 {
             let mut edges = history.0[revision as usize - 1].clone();
@@ -120,7 +121,7 @@ fn every_revision_from_the_base_on_has_its_edges() {
             }
             history.0.push(edges);
             if random.u8(..12) == 0 {
-                state = State::new(state.folded(revision));
+                state = State::new(state.folded(revision), u64::MAX);
                 oldest = revision;
                 assert_eq!(state.changes(), 0);
             }
@@ -151,7 +152,7 @@ fn a_visit_ends_where_it_breaks() {
         (ids[0], KindId(1), ids[2]),
         (ids[2], KindId(1), ids[0]),
     ]);
-    let mut state = State::new(base(&ids.into(), &edges, 5));
+    let mut state = State::new(base(&ids.into(), &edges, 5), u64::MAX);
     for is_changed in [false, true] {
         if is_changed {
             state.apply(&EdgeChange {
@@ -210,11 +211,122 @@ fn changes_wait_for_the_view_that_was_begun() {
     };
     view.publish(8, &mut vec![change]);
     assert!(view.at(8).is_none(), "nothing answers yet");
-    assert!(view.take(State::new(base), &begun));
+    assert!(view.take(State::new(base, 1 << 20), &begun));
     for (revision, wanted) in [(7, vec![b]), (8, vec![b, c])] {
         let state = view.at(revision).expect("it answers");
         let found = visited(&state, a, Direction::Out, revision, &KindFilter::All);
         let found: Vec<_> = found.into_iter().map(|(far, _, _)| far).collect();
         assert_eq!(found, wanted, "at {revision}");
     }
+}
+
+/// Changes that are applied many at once leave what they leave one by one: those of few edges, each put and deleted
+/// again and again, some twice in a row, of which the base has some.
+#[test]
+fn changes_applied_at_once_are_those_applied_one_by_one() {
+    for seed in crate::seeds(0..150) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let ids: Vec<_> = (0..random.usize(2..7))
+            .map(|_| BlockId(random.u128(..)))
+            .collect();
+        let mut any = || {
+            let (near, far) = (random.usize(..ids.len()), random.usize(..ids.len()));
+            (ids[near], KindId(random.u32(1..4)), ids[far])
+        };
+        let first: BTreeSet<Edge> = (0..12).map(|_| any()).collect();
+        let known = first.iter().flat_map(|edge| [edge.0, edge.2]).collect();
+        let edges: Vec<_> = (0..200).map(|_| any()).collect();
+        let changes: Vec<_> = (1..)
+            .zip(edges)
+            .map(|(revision, (source, kind, target))| EdgeChange {
+                source,
+                target,
+                revision,
+                kind,
+                is_put: random.bool(),
+            })
+            .collect();
+        let mut each = State::new(base(&known, &first, 0), u64::MAX);
+        let mut at_once = State::new(base(&known, &first, 0), u64::MAX);
+        let mut rest = &changes[..];
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(random.usize(..120).min(rest.len()));
+            now.iter().for_each(|change| each.apply(change));
+            at_once.apply_all(now, random.bool());
+            rest = later;
+        }
+        assert_eq!(each.changes(), at_once.changes(), "seed {seed}");
+        for revision in (0..=200).step_by(7) {
+            for &near in &ids {
+                let row = |state| visited(state, near, Direction::Both, revision, &KindFilter::All);
+                assert_eq!(
+                    row(&each),
+                    row(&at_once),
+                    "seed {seed}: {near} at {revision}"
+                );
+            }
+        }
+    }
+}
+
+/// Edges that came to one block in another order than that of their ids were inserted one by one, each before all that
+/// had come: the first query after an import cost the square of their number.
+#[test]
+fn many_edges_at_one_block_are_merged_with_its_row() {
+    const PUTS: u64 = 20_000;
+    let view = GraphView::new(1 << 30);
+    let begun = view.begin(0);
+    let nothing = base(&BTreeSet::new(), &BTreeSet::new(), 0);
+    assert!(view.take(State::new(nothing, 1 << 30), &begun));
+    for revision in 1..=2 {
+        let change = |number| EdgeChange {
+            source: BlockId(0),
+            // Descending, and the second time between the first.
+            target: BlockId(u128::from(2 * (PUTS - number) + revision)),
+            revision,
+            kind: KindId(1),
+            is_put: true,
+        };
+        view.publish(revision, &mut (0..PUTS).map(change).collect());
+        COST.take();
+        let state = view.at(revision).expect("it answers");
+        let [compared, moved] = COST.take();
+        assert!(
+            compared + moved < 20 * PUTS as usize,
+            "{compared} compared, {moved} moved"
+        );
+        assert_eq!(state.changes(), revision * PUTS);
+    }
+}
+
+/// The bytes of changes make a fold due, and so does the budget, however few changes there are: each new row takes as
+/// much memory as many edges of the base.
+#[test]
+fn the_bytes_of_changes_make_a_fold_due() {
+    let ids: Vec<_> = (0..4000).map(BlockId).collect();
+    let edge = |number: usize| (ids[number / 1000], KindId(1), ids[number % 1000]);
+    let edges: BTreeSet<Edge> = (0..4000).map(edge).collect();
+    let base = || base(&ids.iter().copied().collect(), &edges, 0);
+    let size = base().memory_bytes();
+    // How much the state has grown when a fold is due.
+    let grown = |budget_bytes| {
+        let mut state = State::new(base(), budget_bytes);
+        for near in 1..4000 {
+            if state.is_fold_due() {
+                assert!(state.changes() < 500, "their number does not make it due");
+                return state.memory_bytes() - size;
+            }
+            state.apply(&EdgeChange {
+                source: ids[near],
+                target: ids[4000 - near],
+                revision: 1,
+                kind: KindId(1),
+                is_put: true,
+            });
+        }
+        panic!("no fold was due");
+    };
+    let [free, bound] = [u64::MAX, size + 9000].map(grown);
+    assert!((size / 2..size / 2 + 3000).contains(&free), "{free}");
+    assert!((9000..9000 + 3000).contains(&bound), "{bound}");
 }
