@@ -238,6 +238,15 @@ impl MemberFile {
         Ok(is_news)
     }
 
+    /// Saves what an owed entry is at most.
+    pub(crate) fn bound_owed(&self, owed: LogId, at_most: LogId) -> Result<()> {
+        self.save(|state| {
+            if state.owed == Some(owed) {
+                state.owed = Some(at_most);
+            }
+        })
+    }
+
     /// Saves that the log has reached `last` again.
     pub(crate) fn settle_owed(&self, last: LogId) -> Result<()> {
         self.save(|state| state.owed = state.owed.filter(|owed| *owed > last))

@@ -82,6 +82,9 @@ pub struct ReplicaOptions<'a> {
     /// Called once the directory is locked, before anything else is created in it, with whether it holds a
     /// database: no other process can open or create one then.
     pub locked: &'a mut dyn FnMut(bool) -> bowline_storage::Result<()>,
+    /// Called when the log is damaged, or gone. With `true` the caller has noted, durably, that entries which it acknowledged
+    /// may be missing: the log begins anew behind the tables. With `false` the opening fails.
+    pub damaged: &'a mut dyn FnMut(&bowline_storage::Error) -> bowline_storage::Result<bool>,
     /// Visits every log entry behind the flushed ones, in order, as it was written.
     pub visit: &'a mut dyn FnMut(Index, &[u8]) -> bowline_storage::Result<()>,
 }
@@ -131,12 +134,14 @@ impl Replica {
             database_id,
             file_id_base,
             locked,
+            damaged,
             visit,
         } = options;
         let replicated = Replicated {
             database_id,
             file_id_base,
             locked,
+            damaged,
             visit,
         };
         let (db, log) = builder.open_replicated(path.into(), replicated)?;

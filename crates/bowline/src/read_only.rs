@@ -122,6 +122,7 @@ fn open_member(path: &Path) -> Result<DbReader> {
         database_id: 0,
         file_id_base: 0,
         locked: &mut |_| Ok(()),
+        damaged: &mut |_| Ok(false),
         visit: &mut |_, _| Ok(()),
     };
     let builder = DbBuilder::new()

@@ -362,9 +362,15 @@ impl Cluster {
         has_copy && self.may_lose() && self.is_led_by_another(member)
     }
 
-    /// A machine starts anew from an older copy of its disk.
+    /// A machine starts anew from an older copy of its disk, or from its own with a damaged log.
     pub(crate) fn put_back(&mut self, member: usize) {
         self.end(member, End::Killed);
+        if self.random.bool() {
+            let seed = self.random.u64(..);
+            self.members[member].rot_log(seed);
+            self.start(member);
+            return;
+        }
         self.members[member].put_back();
         // Its votes of the time between are gone.
         self.forget(member);

@@ -193,30 +193,54 @@ impl Member {
     /// A bit of a table flips, in the part that is not needed to open it.
     pub(crate) fn rot(&mut self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
-        let dir = Path::new("db/tables");
+        let half = |bytes: &[u8], random: &mut fastrand::Rng| {
+            // The last pages say where all others are: without them nothing opens.
+            random.usize(0..(bytes.len() / 2).max(1))
+        };
+        self.is_rotten |= self.invert_a_bit(Path::new("db/tables"), &mut random, half);
+    }
+
+    /// A bit of the log changes while no process runs.
+    pub(crate) fn rot_log(&mut self, seed: u64) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let used = |bytes: &[u8], random: &mut fastrand::Rng| {
+            let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+            random.usize(0..=end)
+        };
+        // In the last group, which nothing vouches for, it looks torn: then it has lost that as an older copy has.
+        self.is_older = self.invert_a_bit(Path::new("db/log"), &mut random, used);
+    }
+
+    /// Inverts a bit of one of the files in `dir`, where `place` says. Returns whether there was one.
+    fn invert_a_bit(
+        &mut self,
+        dir: &Path,
+        random: &mut fastrand::Rng,
+        place: impl Fn(&[u8], &mut fastrand::Rng) -> usize,
+    ) -> bool {
         let Ok(names) = self.disk.read_dir(dir) else {
-            return;
+            return false;
         };
-        let Some(table) = random.choice(names) else {
-            return;
+        let Some(name) = random.choice(names) else {
+            return false;
         };
-        let path = dir.join(table);
+        let path = dir.join(name);
         let Ok(file) = self.disk.open(&path, OpenMode::ReadWrite) else {
-            return;
+            return false;
         };
-        let half = file.len().unwrap_or(0) / 2;
-        let at = random.u64(0..half.max(1));
-        let mut byte = [0];
-        if file.read_at(&mut byte, at).is_ok_and(|count| count == 1) {
-            byte[0] ^= 1 << random.u8(0..8);
-            let written = file.write_at(&byte, at);
-            self.is_rotten = true;
-            let number = self.number;
-            self.trace.note(
-                name(number),
-                format_args!("byte {at} of {} rots: {written:?}", path.display()),
-            );
+        let mut bytes = vec![0; file.len().unwrap_or(0) as usize];
+        if bytes.is_empty() || file.read_at(&mut bytes, 0).is_err() {
+            return false;
         }
+        let at = place(&bytes, random);
+        let byte = bytes[at] ^ (1 << random.u8(0..8));
+        let written = file.write_at(&[byte], at as u64);
+        let number = self.number;
+        self.trace.note(
+            self::name(number),
+            format_args!("byte {at} of {} rots: {written:?}", path.display()),
+        );
+        true
     }
 
     /// The next process is of a new member, for which a place was added.

@@ -90,6 +90,7 @@ impl Core {
             LeaderRequest::HashesAt(revision) => {
                 self.hashes_at(revision).map(LeaderResponse::Hashes)
             }
+            LeaderRequest::LogEnd => self.log_end().map(LeaderResponse::LogEnd),
             LeaderRequest::MoveLeader(id) => {
                 self.move_leader(id).await.map(|()| LeaderResponse::Done)
             }
@@ -584,6 +585,14 @@ impl Core {
     }
 
     // --- leadership ---
+
+    /// The last entry of this leader's log.
+    fn log_end(&self) -> Result<LogId> {
+        // In this order: what is appended later is only more.
+        let is_leading = self.is_leading();
+        let last = self.log.last_log_id().filter(|_| is_leading);
+        last.ok_or(Error::NotLeader)
+    }
 
     async fn move_leader(&self, target: NodeId) -> Result<()> {
         if !self.is_leading() {

@@ -8,7 +8,7 @@ use bowline_proto::peer::{self as proto, answer, question};
 use super::damage::Hashes;
 use super::info::{LeaseStatus, MemberInfo};
 use crate::error::Error;
-use crate::types::NodeId;
+use crate::types::{LogId, NodeId, log_id};
 
 /// A request to the leader.
 #[derive(Debug, Clone, PartialEq)]
@@ -49,6 +49,8 @@ pub(crate) enum LeaderRequest {
     },
     /// To any member.
     HashesAt(Revision),
+    /// The last entry of the leader's log.
+    LogEnd,
 }
 
 /// The response of the leader.
@@ -60,6 +62,7 @@ pub(crate) enum LeaderResponse {
     Member(MemberInfo),
     /// `None` until they are computed.
     Hashes(Option<Hashes>),
+    LogEnd(LogId),
     Refused(Error),
 }
 
@@ -74,6 +77,7 @@ impl LeaderRequest {
             | LeaderRequest::MemberRepair(_)
             | LeaderRequest::SendSnapshot { .. }
             | LeaderRequest::HashesAt(_)
+            | LeaderRequest::LogEnd
             | LeaderRequest::MemberPublish { .. } => true,
             LeaderRequest::MemberAdd { .. }
             | LeaderRequest::MemberRemove(_)
@@ -121,6 +125,7 @@ impl LeaderRequest {
                 Q::SendSnapshot(proto::SendSnapshot { to, next })
             }
             LeaderRequest::HashesAt(revision) => Q::HashesAt(revision.get()),
+            LeaderRequest::LogEnd => Q::LogEnd(true),
         };
         proto::Question {
             question: Some(question),
@@ -163,6 +168,7 @@ impl LeaderRequest {
                 next: asked.next,
             },
             Q::HashesAt(revision) => LeaderRequest::HashesAt(Revision::new(revision)),
+            Q::LogEnd(_) => LeaderRequest::LogEnd,
         })
     }
 }
@@ -198,6 +204,11 @@ impl LeaderResponse {
                     edges_in,
                 })
             }
+            LeaderResponse::LogEnd(end) => A::LogEnd(proto::LogId {
+                term: end.leader_id.term,
+                node: end.leader_id.node_id,
+                index: end.index,
+            }),
             LeaderResponse::Refused(error) => {
                 let (reason, member_id) = match &error {
                     Error::NotLeader | Error::NoLeader => (Reason::NotLeader, 0),
@@ -253,6 +264,7 @@ impl LeaderResponse {
                 found.edges_out,
                 found.edges_in,
             ])),
+            A::LogEnd(end) => LeaderResponse::LogEnd(log_id(end.term, end.node, end.index)),
             A::Refused(refused) => {
                 let id = refused.member_id;
                 let reasons = [

@@ -12,6 +12,12 @@
 //! Then it holds all that was committed up to there: it has matched the log of that leader up to the entry,
 //! or the log of a later leader, which has everything committed before its term.
 //!
+//! A member whose log was damaged, and began anew behind the tables, does not know what it lacks: it notes an entry without a
+//! bound, of the newest leader that it has voted for. An entry of a later leader is behind it. If the same leader leads on,
+//! the member asks for the end of the leader's log, which has every entry that the member can have acknowledged: to
+//! that leader, as its log only grows, and to earlier ones, if the entry was committed. The question follows the start, so
+//! the answer is newer than all of them.
+//!
 //! Not detected: an older copy that votes before any leader that remembers reaches it. A restarted member
 //! gives no vote for an election timeout, in which a live leader reaches it. A member of a restored cluster
 //! that is restored once more from the same copy does not vote before that: see `restored`.
@@ -19,9 +25,15 @@
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::restored::is_proof;
 use crate::error::{Error, Result};
 use crate::types::{LogId, Vote};
+
+/// What a member owes that may have lost whatever it acknowledged since it gave this vote, and before.
+pub(super) fn everything_of(vote: &Vote) -> LogId {
+    LogId::new(vote.leader_id, u64::MAX)
+}
 
 impl Core {
     /// Whether this member still lacks entries that it acknowledged.
@@ -57,11 +69,42 @@ impl Core {
         Ok(())
     }
 
+    /// Asks the leader what an owed entry without a bound can be at most.
+    async fn bound_what_is_owed(&self, owed: LogId) {
+        let leader = self.heard_leadership().leader;
+        let Some(leader) = leader.and_then(|leader| self.peer(leader)) else {
+            return;
+        };
+        let asked = leader.ask(LeaderRequest::LogEnd.into_proto());
+        let answer = tokio::time::timeout(self.options.election_timeout, asked).await;
+        let Ok(Ok(answer)) = answer else {
+            return;
+        };
+        let Some(LeaderResponse::LogEnd(end)) = LeaderResponse::from_proto(answer) else {
+            return;
+        };
+        // The log of an earlier leader may lack what this member acknowledged.
+        if end.leader_id < owed.leader_id {
+            return;
+        }
+        let member = self.log.member().clone();
+        let saving = crate::blocking::spawn(move || member.bound_owed(owed, end));
+        match saving.await {
+            Ok(Ok(())) => tracing::info!(index = end.index, "what this member may lack is known"),
+            Ok(Err(error)) => tracing::error!(%error, "this member cannot note what it may lack"),
+            Err(_) => {}
+        }
+    }
+
     /// Allows votes again once all owed entries are there.
     pub(crate) async fn settle_what_is_owed(&self) {
         let Some(owed) = self.log.member().read_owed() else {
             return;
         };
+        if owed.index == u64::MAX && self.log.last_log_id() < Some(owed) {
+            self.bound_what_is_owed(owed).await;
+            return;
+        }
         // Not before the end of the time in which a restarted member gives no vote, not even to itself.
         let is_waiting = self.started.elapsed() < self.votes_after;
         if is_waiting || self.log.last_log_id() < Some(owed) || self.log.flush().await.is_err() {

@@ -214,6 +214,7 @@ mod tests {
             database_id: 1,
             file_id_base: 1 << 32,
             locked: &mut |_| Ok(()),
+            damaged: &mut |_| Ok(false),
             visit: &mut |_, _| {
                 *visit += 1;
                 Ok(())

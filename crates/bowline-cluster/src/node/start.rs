@@ -19,6 +19,7 @@
 //! Invariants: a member never founds a cluster whose founders are not those of its first start; a member that
 //! has voted and has lost its database does not start.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -37,6 +38,8 @@ use super::admission::{self, Place, has_started};
 use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address};
 use super::core::{Core, Counts, LogLimits, Renewals};
+use super::owed::everything_of;
+use super::restored::is_proof;
 use super::service::Service;
 use super::suspension::Suspensions;
 use super::{lessor, maintenance};
@@ -520,25 +523,30 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     let vfs = &*config.vfs;
     let mut replay = Replay::new(dir.clone());
     let state = &identity.state;
-    let mut member = None;
+    let member = RefCell::new(None);
     let mut locked = |has_database: bool| {
         if MemberFile::exists(vfs, dir)? {
-            member = Some(reopen_member(vfs, dir, state, has_database)?);
+            member.replace(Some(reopen_member(vfs, dir, state, has_database)?));
         } else if !has_database {
-            member = Some(MemberFile::create(vfs, dir, state.clone())?);
+            member.replace(Some(MemberFile::create(vfs, dir, state.clone())?));
         }
         Ok(())
+    };
+    let mut damaged = |damage: &bowline_storage::Error| match &*member.borrow() {
+        Some(member) => owe_everything(config, member, damage),
+        None => Ok(false),
     };
     let options = ReplicaOptions {
         database_id: state.database_id,
         file_id_base: file_id_base(state.member_id),
         locked: &mut locked,
+        damaged: &mut damaged,
         visit: &mut |index, payload| replay.visit(index, payload),
     };
     let opened = Replica::open(database(config), dir, options);
     let (replica, log) = opened.map_err(|error| Error::of_opening(dir, error))?;
     let replica = Arc::new(replica);
-    let member = match member {
+    let member = match member.into_inner() {
         Some(member) => member,
         None if replica.db().id() != state.database_id
             || replay.batches_upto() > replica.flushed_index() =>
@@ -570,6 +578,35 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
         machine,
         waiters,
     })
+}
+
+/// Notes that a member whose log is damaged may have lost whatever it acknowledged, and returns whether it may go on: if
+/// others can give it back.
+fn owe_everything(
+    config: &NodeConfig,
+    member: &MemberFile,
+    damage: &bowline_storage::Error,
+) -> bowline_storage::Result<bool> {
+    let state = member.state();
+    // One that joined was not alone then.
+    let has_others = match &state.founders {
+        Some(founders) => founders.nodes().count() > 1 || !is_alone(config),
+        None => true,
+    };
+    let Some(vote) = state.vote.filter(|_| has_others) else {
+        return Ok(false);
+    };
+    // What a restored member owes is another thing.
+    if state.owed.is_some_and(is_proof) {
+        return Ok(false);
+    }
+    member.add_owed(everything_of(&vote))?;
+    tracing::error!(
+        %damage,
+        "the log of this member is damaged: it begins anew behind the tables, and gets back what it lacks from the others; \
+         until then this member does not vote"
+    );
+    Ok(true)
 }
 
 /// Opens the file `MEMBER` of a directory that is locked now: it must be unchanged since it was read, and its

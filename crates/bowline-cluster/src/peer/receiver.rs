@@ -285,6 +285,7 @@ mod tests {
             database_id: 7,
             file_id_base: 1 << 32,
             locked: &mut |_| Ok(()),
+            damaged: &mut |_| Ok(false),
             visit: &mut |_, _| Ok(()),
         };
         let (replica, mut log) = Replica::open(database, "db", options).expect("replica");

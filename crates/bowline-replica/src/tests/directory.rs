@@ -61,6 +61,7 @@ fn refused_when_rotten(disk: &SimDisk, directory: &str) -> u32 {
             database_id: 7,
             file_id_base: 1 << 32,
             locked: &mut |_| Ok(()),
+            damaged: &mut |_| Ok(false),
             visit: &mut |_, _| {
                 found += 1;
                 Ok(())

@@ -87,6 +87,7 @@ impl Member {
             database_id: 7,
             file_id_base: number << 32,
             locked: &mut |_| Ok(()),
+            damaged: &mut |_| Ok(false),
             visit: &mut visit,
         };
         let (replica, log) = Replica::open(builder, "db", options).unwrap();

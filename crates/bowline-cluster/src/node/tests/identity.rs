@@ -1,6 +1,9 @@
 //! The identity of a member: a foreign directory neither votes, nor counts, nor acknowledges.
 
+use std::path::Path;
 use std::sync::atomic::Ordering;
+
+use bowline_storage::vfs::{OpenMode, VfsFile as _};
 
 use crate::node::leader_request::{LeaderRequest, LeaderResponse};
 use crate::node::service::Service;
@@ -156,8 +159,15 @@ async fn a_learner_that_comes_back_empty_is_not_promoted() {
     );
     // Its own directory is accepted.
     let second = start(&joining).await;
-    eventually("it answers", || client.core().is_active(added.id)).await;
-    client.member_promote(added.id).await.unwrap();
+    let promoting = async {
+        while let Err(error) = client.member_promote(added.id).await {
+            // Until it has answered, and again when it could not for a while.
+            assert!(matches!(error, Error::LearnerNotReady), "{error:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let promoted = tokio::time::timeout(PATIENCE, promoting).await;
+    promoted.expect("it answers");
     surely(&client, &put("k", "two voters")).await;
     drop(client);
     second.shutdown().await.unwrap();
@@ -342,6 +352,88 @@ async fn an_older_directory_is_found_out_and_gets_back_what_it_lost() {
     assert_eq!(client.status().failure, None);
     drop((client, put_back));
     three.shutdown().await;
+}
+
+/// Inverts a bit in the middle of what the log of a member has in its newest segment.
+fn spoil_log(disk: &SimDisk) {
+    let dir = Path::new("db/log");
+    let mut names = disk.read_dir(dir).unwrap();
+    names.retain(|name| name.ends_with(".log"));
+    names.sort();
+    let path = dir.join(names.last().unwrap());
+    let file = disk.open(&path, OpenMode::ReadWrite).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_at(&mut bytes, 0).unwrap();
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap();
+    // Behind the header.
+    let at = 4096 + (end - 4096) / 2;
+    file.write_at(&[bytes[at] ^ 1], at as u64).unwrap();
+}
+
+/// Damage in the middle of its log kept a member from starting until somebody removed it and added it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_with_a_damaged_log_gets_it_back_and_votes_only_then() {
+    let mut three = Three::start(|config| config.election_timeout = Duration::from_secs(2)).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    let client = three.client(leader);
+    for number in 0..50 {
+        surely(&client, &put(&format!("k{number}"), &"v".repeat(500))).await;
+    }
+    three.assert_equal().await;
+    let term = client.status().term;
+    three.stop(member).await;
+    spoil_log(&three.disks[member]);
+    let settings = three.configs[member].clone();
+    three.nodes[member] = Some(start(&settings).await);
+    let back = three.client(member);
+    let owed = back.core().log.member().read_owed();
+    assert!(owed.is_some(), "it may vote");
+    assert!(!Service(back.core().clone()).may_vote());
+    eventually("it has everything again", || !back.core().owes()).await;
+    surely(&client, &put("k", "with the same leader")).await;
+    assert_eq!(client.status().term, term, "no election was needed");
+    three.assert_equal().await;
+    let names = three.disks[member].read_dir(Path::new("db/log")).unwrap();
+    let kept = names.iter().filter(|name| name.ends_with(".damaged"));
+    assert!(kept.count() > 0, "the damaged files are gone: {names:?}");
+    // Another leader's entries prove as much. No file of the log is left this time.
+    three.stop(member).await;
+    let log = Path::new("db/log");
+    for name in three.disks[member].read_dir(log).unwrap() {
+        three.disks[member].remove_file(&log.join(name)).unwrap();
+    }
+    three.nodes[member] = Some(start(&settings).await);
+    let back = three.client(member);
+    assert!(back.core().owes());
+    let third = three.client((leader + 2) % 3).status().member_id;
+    three.move_leader(third).await;
+    eventually("it has everything again", || !back.core().owes()).await;
+    three.assert_equal().await;
+    drop((client, back));
+    three.shutdown().await;
+}
+
+/// Nobody can give a single member back what its log lacks.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_single_member_with_a_damaged_log_does_not_start() {
+    let disk = SimDisk::default();
+    let config = config("one", &disk);
+    let node = Node::start(config.clone()).await.unwrap();
+    let client = node.client();
+    for number in 0..50 {
+        surely(&client, &put(&format!("k{number}"), &"v".repeat(500))).await;
+    }
+    drop(client);
+    node.shutdown().await.unwrap();
+    spoil_log(&disk);
+    let refused = Node::start(config).await;
+    assert!(matches!(refused, Err(Error::Damaged { .. })), "{refused:?}");
+    let names = disk.read_dir(Path::new("db/log")).unwrap();
+    assert!(
+        names.iter().all(|name| !name.ends_with(".damaged")),
+        "{names:?}"
+    );
 }
 
 /// While a member lacks acknowledged entries it gives no vote, and accepts no transfer of leadership; a

@@ -119,6 +119,7 @@ impl Member {
             database_id: 7,
             file_id_base: number << 32,
             locked: &mut |_| Ok(()),
+            damaged: &mut |_| Ok(false),
             visit: &mut |index, payload| replay.visit(index, payload),
         };
         let database = Db::builder()

@@ -459,14 +459,26 @@ impl Opening<'_> {
             owner: self.identity.database_id,
             ..self.options.log.clone()
         };
-        let log = Log::recover(
-            self.vfs.clone(),
-            self.layout.log(),
-            log_options,
-            self.counters.clone(),
-            flushed_index,
-            self.state.log_started,
-        )?;
+        let recover = |must_exist| {
+            Log::recover(
+                self.vfs.clone(),
+                self.layout.log(),
+                log_options.clone(),
+                self.counters.clone(),
+                flushed_index,
+                must_exist,
+            )
+        };
+        let mut recovered = recover(self.state.log_started);
+        if let (Err(damage), Some(replicated)) = (&recovered, &mut self.replicated)
+            && damage.is_corruption()
+            && (replicated.damaged)(damage)?
+        {
+            // The owner's note is durable, so a crash from here on leads here again, or to a shorter log.
+            Log::set_aside(&*self.vfs, &self.layout.log())?;
+            recovered = recover(false);
+        }
+        let log = recovered?;
         match &mut self.replicated {
             Some(replicated) => {
                 for stretch in log.replay(flushed_index, 1) {

@@ -51,6 +51,10 @@ pub struct Replicated<'a> {
     /// Called once when the directory is locked, before any other file is created in it. The argument says
     /// whether it has a database. No other process opens or creates one from then on.
     pub locked: &'a mut dyn FnMut(bool) -> Result<()>,
+    /// Called when the log is damaged, or gone. With `true` the owner has noted, durably, that entries which it
+    /// acknowledged may be missing: the files are set aside, and the log begins anew behind the tables. With `false` the
+    /// opening fails.
+    pub damaged: &'a mut dyn FnMut(&Error) -> Result<bool>,
     /// Receives every entry of the log behind the flushed ones, in order.
     pub visit: &'a mut dyn FnMut(Index, &[u8]) -> Result<()>,
 }

@@ -1,20 +1,20 @@
 //! Opening the log: recovery in its steps, and the entries that it holds.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Log;
 use super::room::segment_size;
 use crate::counters::Counters;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::LogOptions;
 use crate::log::frame::FRAME_HEADER_BYTES;
 use crate::log::plan::plan;
 use crate::log::reader::{Reader, Replay, Segment};
 use crate::log::recovery::apply;
-use crate::log::scan::scan;
-use crate::log::segment::{HEADER_BYTES, segment_path};
+use crate::log::scan::{list, scan};
+use crate::log::segment::{HEADER_BYTES, segment_id, segment_path};
 use crate::log::segment_allocator::SegmentAllocator;
 use crate::log::space::Space;
 use crate::log::sync::{Active, Shared};
@@ -23,6 +23,8 @@ use crate::vfs::Vfs;
 use crate::workers;
 
 const REPLAY_READ_AHEAD_BYTES: usize = 256 << 10;
+/// Follows the name of a segment that was set aside.
+const SET_ASIDE_SUFFIX: &str = ".damaged";
 
 impl Log {
     /// Opens the log in `dir`, recovers it, and hands every entry above `after` to `visit`, in
@@ -120,6 +122,30 @@ impl Log {
             allocator,
             segments,
         })
+    }
+
+    /// Renames the segments in `dir`, durably, so that no log has them. They are kept for whoever looks into the damage,
+    /// until the next ones are set aside under the same names.
+    pub fn set_aside(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+        let names = list(vfs, dir)?;
+        let mut ids: Vec<u64> = names.iter().filter_map(|name| segment_id(name)).collect();
+        if ids.is_empty() {
+            return Ok(());
+        }
+        // The oldest first, so that what a crash leaves is no log that looks whole.
+        ids.sort_unstable();
+        for id in ids {
+            let path = segment_path(dir, id);
+            let mut kept = path.clone().into_os_string();
+            kept.push(SET_ASIDE_SUFFIX);
+            vfs.rename(&path, Path::new(&kept))
+                .map_err(|e| Error::io("rename", &path, e))?;
+            tracing::warn!(
+                path = %Path::new(&kept).display(),
+                "a segment of the damaged log is kept: remove it when nobody wants to look at it"
+            );
+        }
+        vfs.sync_dir(dir).map_err(|e| Error::io("sync", dir, e))
     }
 
     /// The written entries above `after`, in at most `count` stretches of about the same size that
