@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use bowline_storage::vfs::{OpenMode, VfsFile as _};
+use bowline_storage::vfs::OpenMode;
 
 use crate::node::leader_request::{LeaderRequest, LeaderResponse};
 use crate::node::service::Service;

@@ -126,7 +126,7 @@ impl Log {
 
     /// Renames the segments in `dir`, durably, so that no log has them. They are kept for whoever looks into the damage,
     /// until the next ones are set aside under the same names.
-    pub fn set_aside(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
+    pub(crate) fn set_aside(vfs: &dyn Vfs, dir: &Path) -> Result<()> {
         let names = list(vfs, dir)?;
         let mut ids: Vec<u64> = names.iter().filter_map(|name| segment_id(name)).collect();
         if ids.is_empty() {
