@@ -101,6 +101,13 @@ pub enum Error {
         /// The oldest there is now.
         oldest: Revision,
     },
+    /// A file was replaced, and a reader holds it still, so that another one of its name cannot come. Nothing
+    /// was done.
+    #[error("{} was replaced, but is still read: try again when its last reader has ended", path.display())]
+    StillRead {
+        /// The file.
+        path: PathBuf,
+    },
     /// The directory was written by a newer version.
     #[error("{} has format version {found}, this program reads up to {supported}: use a newer bowline", path.display())]
     NewerFormat {
@@ -183,6 +190,7 @@ impl Error {
                 | Error::TooManyFiles { .. }
                 | Error::Locked { .. }
                 | Error::Replaced { .. }
+                | Error::StillRead { .. }
         )
     }
 

@@ -1,7 +1,7 @@
 //! The installation of another member's tables: the state, the watchers and the graph view afterwards, and the
 //! state after an installation that fails.
 
-use bowline_testing::fault::FaultVfs;
+use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
 
 use super::*;
 
@@ -152,4 +152,115 @@ fn a_take_over_that_finds_no_room_can_be_tried_again() {
     let again = Member::open(&disk.after_power_loss(), 2);
     assert_eq!(again.dump(), leader.dump());
     assert!(again.replica.db().check().unwrap().is_clean());
+}
+
+/// [`bring`] after an attempt that failed: a receiver begins with an empty directory.
+fn bring_anew(from: &Member, to: &Member) -> FrozenTables {
+    let aside = format!("db/incoming before {}", to.disk.point());
+    let directory = Path::new("db/incoming");
+    to.disk.rename(directory, Path::new(&aside)).unwrap();
+    bring(from, to)
+}
+
+fn install_anew(leader: &Member, late: &mut Member) {
+    let frozen = bring_anew(leader, late);
+    let installed = late.install(&frozen).unwrap();
+    late.restart_log(installed);
+    assert_eq!(late.dump(), leader.dump());
+    let again = Member::open(&late.disk.after_power_loss(), 2);
+    assert_eq!(again.dump(), leader.dump());
+    assert!(again.replica.db().check().unwrap().is_clean());
+}
+
+/// An installation that failed after it had renamed files left them under their final names, where they were in
+/// the way of every later one until the process was started again.
+#[test]
+fn a_take_over_that_fails_half_way_is_in_nobodys_way() {
+    let rules = [
+        // Done, but not said so.
+        Rule::on(Call::Rename)
+            .nth(2)
+            .path("db/tables")
+            .fail_after(Failure::Io),
+        Rule::on(Call::SyncDir).path("db/tables"),
+        Rule::on(Call::SyncDir).path("db/incoming"),
+        Rule::on(Call::Open).nth(2).path("db/tables"),
+        Rule::on(Call::Write).path("db/manifest"),
+        // The edit is on the disk, all of it.
+        Rule::on(Call::Write)
+            .path("db/manifest")
+            .fail_after(Failure::Io),
+    ];
+    for rule in rules {
+        let disk = SimDisk::new();
+        let vfs = FaultVfs::new(disk.clone());
+        let late = Member::open_through(Arc::new(vfs.clone()), &disk, 2);
+        let (leader, mut late) = leader_and_late(late);
+        let before = late.dump();
+        let frozen = bring(&leader, &late);
+        vfs.add(rule.clone());
+        late.install(&frozen).unwrap_err();
+        assert_eq!(vfs.injected().len(), 1, "{rule:?}");
+        assert_eq!(late.dump(), before);
+        let again = Member::open(&disk.after_power_loss(), 2);
+        assert_eq!(again.dump(), before, "{rule:?}");
+        install_anew(&leader, &mut late);
+    }
+}
+
+/// When the edit may be on the disk, its files stay: to give them back would take from a manifest what it names.
+#[test]
+fn a_take_over_that_may_be_on_the_disk_keeps_its_files() {
+    let disk = SimDisk::new();
+    let vfs = FaultVfs::new(disk.clone());
+    let late = Member::open_through(Arc::new(vfs.clone()), &disk, 2);
+    let (leader, late) = leader_and_late(late);
+    let frozen = bring(&leader, &late);
+    vfs.add(
+        Rule::on(Call::Sync)
+            .path("db/manifest")
+            .fail_after(Failure::Io),
+    );
+    let error = late.install(&frozen).unwrap_err();
+    let poisoned = matches!(
+        error,
+        Error::Storage(bowline_storage::Error::Poisoned { .. })
+    );
+    assert!(poisoned, "{error}");
+    for disk in [disk.after_power_loss(), disk] {
+        // Of a killed process, the second: it has all that was written.
+        disk.kill();
+        let again = Member::open(&disk, 2);
+        assert_eq!(again.dump(), leader.dump());
+    }
+    std::mem::forget(late);
+}
+
+/// A state that came with a table which was merged away here, while a reader held it, stopped the member instead of
+/// waiting for the reader, and left the tables that it had renamed before in the way.
+#[test]
+fn a_take_over_waits_for_who_reads_a_table_of_before() {
+    let (leader, mut late) = leader_and_late(Member::open(&SimDisk::new(), 2));
+    take_over(&leader, &mut late);
+    let (frozen, _) = late.replica.freeze().unwrap();
+    let read = frozen.tables.last().unwrap().clone();
+    drop(frozen);
+    late.replica.db().compact().unwrap();
+    let before = late.dump();
+    let frozen = bring_anew(&leader, &late);
+    assert!(
+        frozen
+            .tables
+            .iter()
+            .any(|table| table.name() == read.name())
+    );
+    let error = late.install(&frozen).unwrap_err();
+    let is_read = matches!(
+        error,
+        Error::Storage(bowline_storage::Error::StillRead { .. })
+    );
+    assert!(is_read && error.is_retryable(), "{error:?}");
+    assert_eq!(late.dump(), before);
+    drop(read);
+    install_anew(&leader, &mut late);
 }

@@ -6,7 +6,7 @@
 //!
 //! A full disk stops nothing here: applying takes memory only, a snapshot is then that of the last flush, and
 //! an installation is retried until there is room. The same holds when the process has no free file
-//! descriptor.
+//! descriptor. An installation also waits for the readers of a table that comes again under the same name.
 //!
 //! *Repair.* A state machine that meets damage in its tables waits for the snapshot of another member, which
 //! replaces them; see [`StateMachine::be_repaired`]. The log, the vote and the id stay, so the member goes on
@@ -281,7 +281,9 @@ impl StateMachine {
                 crate::blocking::spawn(move || replica.install(&state, &directory, keeps_log));
             let installed = installing.await.map_err(Error::stopped)?;
             match installed.map_err(Error::from) {
-                Err(short) if is_shortage(&short) => self.wait_for_room(&short).await?,
+                Err(later) if is_shortage(&later) || is_still_read(&later) => {
+                    self.wait_for_room(&later).await?;
+                }
                 installed => break installed?,
             }
         };
@@ -433,7 +435,7 @@ impl StateMachine {
         }
     }
 
-    /// Waits a moment for disk space or a file descriptor, unless the member is closing.
+    /// Waits a moment for disk space, a file descriptor or the end of a reader, unless the member is closing.
     async fn wait_for_room(&self, short: &Error) -> Result<(), Error> {
         if let Some(more) = self.limits.waits.admit_now() {
             tracing::error!(%short, "the state machine waits and tries again{more}");
@@ -449,6 +451,16 @@ impl StateMachine {
 /// Whether disk space or a file descriptor was missing: nothing has changed, and a retry may succeed.
 fn is_shortage(error: &Error) -> bool {
     matches!(error, Error::Storage(bowline::Error::Storage(error)) if error.is_shortage())
+}
+
+/// Whether a table came whose file of before has a reader still: nothing has changed, and a retry succeeds once the
+/// reader has ended.
+fn is_still_read(error: &Error) -> bool {
+    use bowline_storage::Error as Cause;
+    matches!(
+        error,
+        Error::Storage(bowline::Error::Storage(Cause::StillRead { .. }))
+    )
 }
 
 /// Whether the engine takes no more, as a part of a chunk is in memory or a write has failed.

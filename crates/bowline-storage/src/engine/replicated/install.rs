@@ -9,6 +9,9 @@
 //!   never reads the new tables at it. The new tables have the history of all members, so a pin of a
 //!   later revision stays valid.
 //! - Flushes, compactions and commit groups are kept out: the installation holds their locks.
+//! - A file that came lies under its final name only while the installation is under way, or from when the
+//!   manifest may name it. An installation that fails gives its files back, as they would be in the way of
+//!   the next one. It leaves them when it cannot be sure that the edit is not on the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,8 +51,8 @@ impl Engine {
     ///
     /// # Errors
     /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than the
-    /// present one. Nothing has changed then. After `NoSpace` and `TooManyFiles` nothing has changed
-    /// either, and the call can be repeated.
+    /// present one. Nothing has changed then. After `NoSpace`, `TooManyFiles` and `StillRead` nothing has
+    /// changed either, and the call can be repeated.
     pub fn install(&self, state: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
         let core = &*self.core;
         let damaged = |reason: String| Error::corrupt(directory, 0, reason);
@@ -73,12 +76,7 @@ impl Engine {
             let reason = format!("a state of entry {new} would replace one of entry {old}");
             return Err(Error::Internal(reason));
         }
-        let mut taken = Vec::new();
-        let result = self.replace(&mut commit, &incoming, directory, keeps_log, &mut taken);
-        if result.as_ref().is_err_and(Error::is_shortage) {
-            // No manifest names the files.
-            self.give_back(taken, directory);
-        }
+        let result = self.replace(&mut commit, &incoming, directory, keeps_log);
         if result.is_ok() {
             core.jobs.forget_failures();
             if std::mem::take(&mut commit.is_half_done) {
@@ -94,14 +92,22 @@ impl Engine {
         incoming: &State,
         directory: &Path,
         keeps_log: bool,
-        taken: &mut Vec<PathBuf>,
     ) -> Result<Installed> {
         let core = &*self.core;
+        let mut taken = Vec::new();
+        let opened = self.take_tables(incoming, directory, &mut taken);
         let Opened {
             mut edit,
             tables,
             blobs,
-        } = self.take_tables(incoming, directory, taken)?;
+        } = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                // No edit with the files was tried.
+                self.give_back(taken, directory);
+                return Err(error);
+            }
+        };
         edit.next_run_id = Some(incoming.next_run_id);
         edit.flushed = Some((incoming.flushed_index, incoming.flushed_revision));
         edit.history_floor = Some(incoming.history_floor);
@@ -119,6 +125,19 @@ impl Engine {
         if let Err(error) = applied {
             // The old state stays. It never reaches the raised floor, so its readers would wait forever.
             core.pins.restore(&before);
+            drop((tables, blobs));
+            // An edit that lacks room is not written whole. After any other error all of it may be on the disk,
+            // unless it is cut off, durably.
+            let cut_off = match error.is_shortage() {
+                true => Ok(()),
+                false => core.versions.retract(),
+            };
+            match cut_off {
+                Ok(()) => self.give_back(taken, directory),
+                Err(cause) => {
+                    tracing::warn!(%cause, "the tables that came stay, since the manifest may name them");
+                }
+            }
             return Err(error);
         }
         // Later runs must have higher ids than the incoming ones. Flushes and compactions, which give
@@ -170,12 +189,6 @@ impl Engine {
                 None => {}
             }
         }
-        for path in { kept.iter() }.map(|id| match incoming.tables.contains_key(id) {
-            true => layout.table(*id),
-            false => layout.blob(*id),
-        }) {
-            heal(&**vfs, &path, directory)?;
-        }
         edit.added.extend(incoming.tables.values().cloned());
         let references = incoming.references.iter();
         edit.references
@@ -185,21 +198,16 @@ impl Engine {
         let new_blobs: Vec<u64> = incoming.blobs.keys().copied().filter(is_new).collect();
         let table_paths = new_tables.iter().map(|id| layout.table(*id));
         let blob_paths = new_blobs.iter().map(|id| layout.blob(*id));
-        for path in table_paths.chain(blob_paths) {
-            self.wait_until_gone(&path)?;
-            let from = match path.file_name() {
-                Some(name) => directory.join(name),
-                None => return Err(Error::Internal("a table without a name".to_owned())),
-            };
-            vfs.rename(&from, &path)
-                .map_err(|e| Error::io("rename", &from, e))?;
-            taken.push(path);
+        let new_paths: Vec<PathBuf> = table_paths.chain(blob_paths).collect();
+        // First, so that a wait in vain has cost nothing.
+        self.wait_until_gone(&new_paths)?;
+        for path in { kept.iter() }.map(|id| match incoming.tables.contains_key(id) {
+            true => layout.table(*id),
+            false => layout.blob(*id),
+        }) {
+            heal(&**vfs, &path, directory)?;
         }
-        let tables = layout.tables();
-        for directory in [tables.as_path(), directory] {
-            vfs.sync_dir(directory)
-                .map_err(|e| Error::io("sync", directory, e))?;
-        }
+        self.rename_all(new_paths, directory, taken)?;
         let mut opened_tables = Vec::new();
         for placed in new_tables.iter().filter_map(|id| incoming.tables.get(id)) {
             opened_tables.push(Arc::new(core.files.open_table(&placed.meta)?));
@@ -216,36 +224,70 @@ impl Engine {
         })
     }
 
-    /// Renames the files back after a lack of space, so that the installation can be repeated. The next
-    /// opening removes a file that cannot be renamed.
+    /// Renames the files of a state from `directory` to their final names, durably. After an error those that
+    /// may have their final name are in `taken`.
+    fn rename_all(
+        &self,
+        paths: Vec<PathBuf>,
+        directory: &Path,
+        taken: &mut Vec<PathBuf>,
+    ) -> Result<()> {
+        let vfs = &self.core.files.vfs;
+        for path in paths {
+            let from = match path.file_name() {
+                Some(name) => directory.join(name),
+                None => return Err(Error::Internal("a table without a name".to_owned())),
+            };
+            // Before: a rename that fails may have been done.
+            taken.push(path.clone());
+            let renamed = vfs.rename(&from, &path);
+            renamed.map_err(|e| Error::io("rename", &from, e))?;
+        }
+        self.core.files.sync_directory()?;
+        let synced = vfs.sync_dir(directory);
+        synced.map_err(|e| Error::io("sync", directory, e))
+    }
+
+    /// Renames the files back after a failure, so that the installation can be repeated, with these files or
+    /// with others. The caller knows that no manifest names them, not even after a crash. A file that cannot be
+    /// renamed is removed, so that it is in nobody's way; if that fails, too, the next opening removes it.
     fn give_back(&self, taken: Vec<PathBuf>, directory: &Path) {
+        let vfs = &self.core.files.vfs;
         for path in taken {
             let Some(name) = path.file_name() else {
                 continue;
             };
-            if let Err(cause) = self.core.files.vfs.rename(&path, &directory.join(name)) {
+            let renamed = vfs.rename(&path, &directory.join(name));
+            if let Err(cause) = renamed.or_else(|_| vfs.remove_file(&path))
+                && cause.kind() != std::io::ErrorKind::NotFound
+            {
                 tracing::warn!(path = %path.display(), %cause, "a table that is not used stays");
             }
         }
     }
 
-    /// Waits until the file `path` is removed: an obsolete table stays until its last reader drops it.
-    fn wait_until_gone(&self, path: &Path) -> Result<()> {
-        const WAIT_MAX: Duration = Duration::from_secs(10);
+    /// Waits until the files are removed: an obsolete table stays until its last reader drops it, and would
+    /// then remove a file that has come under its name.
+    fn wait_until_gone(&self, paths: &[PathBuf]) -> Result<()> {
+        // The locks of the engine are held meanwhile. Who has more patience tries again.
+        const WAIT_MAX: Duration = Duration::from_secs(1);
         const PAUSE: Duration = Duration::from_millis(10);
         let core = &*self.core;
         let start = core.clock.monotonic();
-        loop {
-            let found = core.files.vfs.metadata(path);
-            if found.map_err(|e| Error::io("stat", path, e))?.is_none() {
-                return Ok(());
+        for path in paths {
+            loop {
+                let found = core.files.vfs.metadata(path);
+                if found.map_err(|e| Error::io("stat", path, e))?.is_none() {
+                    break;
+                }
+                if core.clock.monotonic().saturating_sub(start) > WAIT_MAX {
+                    let path = path.clone();
+                    return Err(Error::StillRead { path });
+                }
+                crate::sync::thread::sleep(PAUSE);
             }
-            if core.clock.monotonic().saturating_sub(start) > WAIT_MAX {
-                let error = std::io::Error::from(std::io::ErrorKind::AlreadyExists);
-                return Err(Error::io("rename", path, error));
-            }
-            crate::sync::thread::sleep(PAUSE);
         }
+        Ok(())
     }
 
     /// Records that the log continues behind an installed state.
