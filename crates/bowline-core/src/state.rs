@@ -16,7 +16,7 @@ use std::time::Duration;
 use bowline_storage::Clock;
 use bowline_storage::engine::{Engine, SnapshotPin};
 use bowline_storage::sync::atomic::{AtomicBool, Ordering};
-use bowline_storage::sync::{Condvar, Mutex};
+use bowline_storage::sync::{Condvar, Mutex, MutexGuard};
 use bowline_storage::vfs::Vfs;
 
 use crate::error::{Error, Result};
@@ -171,7 +171,41 @@ impl Core {
                 tracing::warn!(%error, "the graph view is not saved yet");
             }
         }
+        self.give_up_saved_view(false);
         Ok(self.engine.compact_tables()?)
+    }
+
+    /// Without a view: gives up a saved one that is of no use, and the history that it needs, which would grow without
+    /// bound. With `only_if_over` only that of a graph that has outgrown the budget, which is quick to see.
+    fn give_up_saved_view(&self, only_if_over: bool) {
+        // Who loads it needs that history. It is looked at again later.
+        if let Some(building) = self.view_build.try_lock() {
+            self.give_up_saved_view_locked(only_if_over, &building);
+        }
+    }
+
+    fn give_up_saved_view_locked(&self, only_if_over: bool, _building: &MutexGuard<'_, ()>) {
+        let Some(place) = self.view_place() else {
+            return;
+        };
+        if self.engine.held_revision(trees::EDGE_OUT).is_none() || self.graph_view.is_ready() {
+            return;
+        }
+        let is_over = self.graph_view.is_over_budget();
+        if only_if_over && !is_over {
+            return;
+        }
+        let given_up = self.graph_view.unless_ready(|| {
+            let (now, is_cancelled) = (self.engine.visible(), || self.is_closed());
+            let found = || (self.graph_view).is_of_use(&self.engine, &place, now, &is_cancelled);
+            match is_over || !found()? {
+                true => self.remove_saved_view(),
+                false => Ok(()),
+            }
+        });
+        if let Err(error) = given_up {
+            tracing::warn!(%error, "the saved graph view stays, with the history that it needs");
+        }
     }
 
     /// Copies the database to a directory, with its saved graph view. Returns the revision of the copy.
@@ -211,7 +245,7 @@ impl Core {
         may_build: bool,
     ) -> Result<bool> {
         // One build at a time: to begin another would throw away the one that is under way.
-        let _building = self.view_build.lock();
+        let building = self.view_build.lock();
         if self.graph_view.is_ready() {
             self.graph_view.maintain();
             return Ok(true);
@@ -245,6 +279,7 @@ impl Core {
         if is_ready {
             self.graph_view.maintain();
         }
+        self.give_up_saved_view_locked(true, &building);
         Ok(is_ready)
     }
 
@@ -261,6 +296,7 @@ impl Core {
                 tracing::error!(%error, "the graph view cannot be built: queries read the trees");
             }
             self.graph_view.maintain();
+            self.give_up_saved_view(true);
             self.save_view_if_due();
             self.view_signal.wait(|| {
                 if self.is_closed() || self.is_view_wanted.load(Ordering::Acquire) {

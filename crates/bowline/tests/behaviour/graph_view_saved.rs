@@ -346,3 +346,61 @@ fn what_a_killed_save_left_is_removed() {
         assert!(!is_there(&*vfs, FILE_NEW));
     }
 }
+
+/// Entries of the tables of edges, tombstones and old versions included.
+fn edge_entries(db: &Db) -> u64 {
+    let levels = &db.stats().engine.levels[2];
+    levels.iter().map(|level| level.entries).sum()
+}
+
+fn edges(db: &Db) -> u64 {
+    let mut count = 0;
+    let read = db.snapshot().graph().for_each_edge(|_| {
+        count += 1;
+        Ok(())
+    });
+    read.expect("reads");
+    count
+}
+
+/// A saved view held its revision for ever, once none was saved any more: every edge that was deleted since kept its
+/// tombstone, in every merge.
+#[test]
+fn a_view_that_is_saved_no_more_holds_nothing() {
+    type Case = (&'static str, u64, fn(&Db, &MemoryVfs));
+    let cases: [Case; 3] = [
+        ("outgrown", 100, |db, vfs| {
+            assert!(!db.build_graph_view().expect("is told"));
+            assert!(!is_there(vfs, FILE), "outgrown");
+        }),
+        ("too large for this process", 100, |_, _| {}),
+        ("gone", 1 << 20, |_, vfs| {
+            vfs.remove_file(Path::new(FILE)).expect("is removed");
+        }),
+    ];
+    for (case, budget, then) in cases {
+        let vfs = written();
+        let db = open(&vfs, budget);
+        then(&db, &vfs);
+        for number in 10..20 {
+            let (a, b) = (id(number), id(number + 1));
+            let written = db.transact(|tx| {
+                tx.put_block(&Block::new(a, "node"))?;
+                tx.put_block(&Block::new(b, "node"))?;
+                tx.put_edge(&Edge::new(a, "to", b))
+            });
+            written.expect("a write");
+            let deleted = db.transact(|tx| tx.delete_edge(a, "to", b));
+            assert!(deleted.expect("a write"));
+        }
+        db.put("key", "of later").expect("a write");
+        db.compact().expect("compacts");
+        assert_eq!(edge_entries(&db), edges(&db), "{case}");
+        assert!(!is_there(&*vfs, FILE), "{case}");
+        db.close().expect("closes");
+        let db = open(&vfs, 1 << 20);
+        assert!(db.build_graph_view().expect("builds"), "{case}");
+        assert_eq!(db.stats().graph_view.builds, 1, "{case}");
+        assert_as_trees(&db, case);
+    }
+}

@@ -19,6 +19,23 @@ const CHANGES_MAX: usize = 1 << 20;
 /// Between two looks at whether it was cancelled.
 const STRIDE: usize = 4096;
 
+/// Whether so few edges changed in (`base`, `to`] that [`changes`] has them all. Also when it was cancelled.
+pub(super) fn are_few(
+    engine: &Engine,
+    base: u64,
+    to: u64,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<bool> {
+    let mut count = 0;
+    let all = Bound::Unbounded;
+    let span = (base + 1, to);
+    engine.peek_versions(trees::EDGE_OUT, all, all, span, &mut |_, _, _, _| {
+        count += 1;
+        count <= CHANGES_MAX && (count % STRIDE != 0 || !is_cancelled())
+    })?;
+    Ok(count <= CHANGES_MAX)
+}
+
 /// The changes of edges in (`base`, `to`], in the order of their revisions. `None` when it was cancelled, or when
 /// there are too many.
 pub(super) fn changes(

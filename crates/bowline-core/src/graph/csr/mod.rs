@@ -312,6 +312,42 @@ impl GraphView {
         }
     }
 
+    /// Whether the saved view will be of use: it leads to revision `now`, fits into the budget, and is not so far behind
+    /// that a build is as fast.
+    pub(crate) fn is_of_use(
+        &self,
+        engine: &Engine,
+        place: &Place<'_>,
+        now: u64,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        let Some(saved) = file::open(place)? else {
+            return Ok(false);
+        };
+        if saved.head.memory_bytes() > self.base_bytes_max() {
+            return Ok(false);
+        }
+        match usable(engine, &saved.head, now) {
+            None => Ok(false),
+            Some(Usable::Current) => Ok(true),
+            Some(Usable::Held) => catch_up::are_few(engine, saved.head.revision, now, is_cancelled),
+        }
+    }
+
+    /// Whether the graph did not fit into the budget when it was last looked at.
+    pub(crate) fn is_over_budget(&self) -> bool {
+        self.work.lock().is_over_budget
+    }
+
+    /// Does `work` while nobody writes the file, unless the view answers: then its next save replaces the file.
+    pub(crate) fn unless_ready(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _saving = self.saving.lock();
+        match self.is_ready() {
+            true => Ok(()),
+            false => work(),
+        }
+    }
+
     /// Takes the saved view, with what changed since, if that leads to the revision of `begun`. Returns whether it is
     /// ready.
     pub fn load(
