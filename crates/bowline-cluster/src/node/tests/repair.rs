@@ -293,6 +293,24 @@ async fn a_leader_with_damage_hands_over_and_is_repaired() {
     three.shutdown().await;
 }
 
+/// An entry that a leader applies meets damage: the leader waits for a snapshot already, and still hands over the lead.
+#[tokio::test]
+async fn a_leader_that_meets_damage_as_it_applies_hands_over() {
+    let mut three = filled(|_| {}).await;
+    let member = (three.leader().await + 1) % 3;
+    // After a start no page is in memory.
+    three.stop(member).await;
+    spoil(&three.disks[member]);
+    let config = three.configs[member].clone();
+    three.nodes[member] = Some(start(&config).await);
+    let id = three.client(member).status().member_id;
+    three.move_leader(id).await;
+    replace_each(&three.client((member + 1) % 3)).await;
+    is_sound(&three, member).await;
+    assert_ne!(three.leader().await, member, "it handed over the lead");
+    three.shutdown().await;
+}
+
 /// A leader whose damage nobody had met reads it as it sends its tables to a member that is to be repaired. It logged
 /// that, and the member asked in vain for as long as this one led. And of two that are to be repaired one handed the lead
 /// to the other, which handed it back.
