@@ -40,6 +40,8 @@ pub(crate) struct Draft {
     /// Edges that were read by an unregistered kind.
     pub(crate) unregistered: Vec<(BlockId, String, BlockId)>,
     bytes: u64,
+    /// What the writes of [`Drafting::together`] have replaced, in order, while they are recorded.
+    replaced: Option<Vec<((TreeId, Vec<u8>), Option<Action>)>>,
 }
 
 impl Draft {
@@ -118,6 +120,16 @@ impl Draft {
     }
 }
 
+/// The size of a write.
+fn size_bytes(key: &[u8], action: &Action) -> u64 {
+    let value = match action {
+        Action::PutEntry { value, .. } => value.len(),
+        Action::PutRaw { value } => value.len(),
+        Action::Delete => 0,
+    };
+    (key.len() + value) as u64
+}
+
 /// A draft with the database and the revision it reads.
 #[derive(Debug)]
 pub(crate) struct Drafting<'a> {
@@ -128,29 +140,57 @@ pub(crate) struct Drafting<'a> {
 }
 
 impl Drafting<'_> {
+    /// Records writes that belong together, such as the two records of an edge: all of them, or none on an error.
+    pub(crate) fn together<T>(
+        mut self,
+        write: impl FnOnce(&mut Drafting<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (bytes, guards) = (self.draft.bytes, self.draft.guards.len());
+        self.draft.replaced = Some(Vec::new());
+        let result = write(&mut self);
+        let replaced = self.draft.replaced.take().unwrap_or_default();
+        if result.is_err() {
+            for (place, before) in replaced.into_iter().rev() {
+                match before {
+                    Some(action) => self.draft.writes.insert(place, action),
+                    None => self.draft.writes.remove(&place),
+                };
+            }
+            self.draft.bytes = bytes;
+            // What is not written needs none.
+            self.draft.guards.truncate(guards);
+        }
+        result
+    }
+
     /// Records a write, replacing an earlier one of the same key.
     pub(crate) fn write(&mut self, tree: TreeId, key: Vec<u8>, action: Action) -> Result<()> {
-        let size = |key: &[u8], action: &Action| {
-            let value = match action {
-                Action::PutEntry { value, .. } => value.len(),
-                Action::PutRaw { value } => value.len(),
-                Action::Delete => 0,
-            };
-            (key.len() + value) as u64
-        };
         let draft = &mut *self.draft;
         let limit = self.shared.limits.transaction_size_max_bytes;
         let entry = draft.writes.entry((tree, key));
         let replaced = match &entry {
             btree_map::Entry::Vacant(_) => 0,
-            btree_map::Entry::Occupied(old) => size(&old.key().1, old.get()),
+            btree_map::Entry::Occupied(old) => size_bytes(&old.key().1, old.get()),
         };
-        let bytes = draft.bytes - replaced + size(&entry.key().1, &action);
+        let bytes = draft.bytes - replaced + size_bytes(&entry.key().1, &action);
         if bytes > limit {
             return Err(Error::TransactionTooLarge { size: bytes, limit });
         }
         draft.bytes = bytes;
-        entry.insert_entry(action);
+        match &mut draft.replaced {
+            None => drop(entry.insert_entry(action)),
+            Some(replaced) => {
+                let place = entry.key().clone();
+                let before = match entry {
+                    btree_map::Entry::Vacant(free) => {
+                        free.insert(action);
+                        None
+                    }
+                    btree_map::Entry::Occupied(mut old) => Some(old.insert(action)),
+                };
+                replaced.push((place, before));
+            }
+        }
         Ok(())
     }
 

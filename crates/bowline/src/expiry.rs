@@ -70,7 +70,7 @@ pub(crate) fn revoke(shared: &Shared, id: LeaseId) -> Result<u64> {
 pub(crate) fn expire(shared: &Shared) -> Result<u64> {
     shared.check_open()?;
     let expired = shared.leases.take_expired(shared.clock().monotonic());
-    let mut count = 0;
+    let (mut count, mut failed) = (0, None);
     for (id, _) in expired {
         let _changing = shared.leases.begin_change(id);
         if !shared.leases.is_expiring(id) {
@@ -82,14 +82,38 @@ pub(crate) fn expire(shared: &Shared) -> Result<u64> {
                 shared.leases.remove(id);
                 count += 1;
             }
-            Err(error) => return Err(error),
+            // The others do not wait for it.
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Ok(count)
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(count),
+    }
 }
 
-/// Deletes a lease's record and its keys in one transaction; returns the number of keys.
+/// Deletes a lease's record and its keys; returns the number of keys. It is one transaction, unless the keys are too
+/// many for one: then all but the last ones are deleted before, in transactions of their own.
 pub(crate) fn end(shared: &Shared, id: LeaseId) -> Result<u64> {
+    let mut before = 0;
+    loop {
+        let too_large = match delete(shared, |target| write::lease::end(target, id)) {
+            Err(error @ Error::TransactionTooLarge { .. }) => error,
+            ended => return ended.map(|deleted| before + deleted),
+        };
+        let is_full = |error: &Error| matches!(error, Error::TransactionTooLarge { .. });
+        before += match delete(shared, |target| {
+            write::lease::delete_keys(target, id, is_full)
+        })? {
+            0 => return Err(too_large),
+            some => some,
+        };
+    }
+}
+
+/// Commits the deletions that `draft` records; returns what it returns.
+fn delete(shared: &Shared, draft: impl Fn(&mut Drafting<'_>) -> Result<u64>) -> Result<u64> {
+    let record = draft;
     retry_conflicts(|| {
         let pin = shared.engine.pin_newest();
         let mut draft = Draft::default();
@@ -98,7 +122,7 @@ pub(crate) fn end(shared: &Shared, id: LeaseId) -> Result<u64> {
             at: Revision::new(pin.revision()),
             draft: &mut draft,
         };
-        let deleted = write::lease::end(&mut drafting, id)?;
+        let deleted = record(&mut drafting)?;
         let request = draft.into_request(
             shared,
             Revision::new(pin.revision()),

@@ -5,7 +5,7 @@ use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
 use bowline_storage::blob::HEAD_BYTES;
-use bowline_storage::engine::{EngineStats, Found, SuperVersion, Want};
+use bowline_storage::engine::{EngineStats, Found, Next, SuperVersion, Want};
 use bowline_storage::sync::Instant;
 use bowline_storage::{EntryKind, Value};
 use bowline_types::Revision;
@@ -282,7 +282,7 @@ impl DbReader {
                 false => bytes.len(),
             };
             found.push((Revision::new(revision), bytes));
-            true
+            Next::All
         };
         sources.for_each_version(trees::KV, bound, bound, span, Want::Head, &mut note)?;
         found.sort_unstable_by_key(|(revision, _)| Reverse(*revision));
@@ -340,12 +340,12 @@ impl DbReader {
                     Ok(entry) => Some(entry),
                     Err(error) => {
                         failure = Some(error);
-                        return false;
+                        return Next::Nothing;
                     }
                 },
             };
             versions.push(Version { revision, entry });
-            true
+            Next::All
         };
         sources.for_each_version(trees::KV, bound, bound, span, Want::Whole, &mut visit)?;
         if let Some(error) = failure {

@@ -445,7 +445,8 @@ impl Transaction {
     /// # Errors
     /// `TransactionTooLarge`; `Storage`.
     pub fn delete_block(&mut self, id: BlockId) -> Result<bool> {
-        write::graph::delete_block(&mut self.drafting(), id)
+        let delete = |target: &mut Drafting<'_>| write::graph::delete_block(target, id);
+        self.drafting().together(delete)
     }
 
     /// Creates or replaces an edge. Both blocks must exist, in the database or in this transaction; the
@@ -467,13 +468,8 @@ impl Transaction {
     /// # Errors
     /// `MissingBlock`, `InvalidKind`, `ValueTooLarge`, `TransactionTooLarge`.
     pub fn put_edge(&mut self, edge: &Edge) -> Result<()> {
-        let guards = self.draft.guards.len();
-        let result = write::graph::put_edge(&mut self.drafting(), edge);
-        if result.is_err() {
-            // An edge that is not written needs no guards.
-            self.draft.guards.truncate(guards);
-        }
-        result
+        let put = |target: &mut Drafting<'_>| write::graph::put_edge(target, edge);
+        self.drafting().together(put)
     }
 
     /// Deletes an edge. Returns `false` when the edge does not exist.
@@ -484,7 +480,9 @@ impl Transaction {
         let Some(kind) = self.kind_of(source, kind, target)? else {
             return Ok(false);
         };
-        write::graph::delete_edge(&mut self.drafting(), source, kind, target)
+        let delete =
+            |draft: &mut Drafting<'_>| write::graph::delete_edge(draft, source, kind, target);
+        self.drafting().together(delete)
     }
 
     // --- the end ---

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use bowline_storage::engine::{PinError, Want, WatchPin};
+use bowline_storage::engine::{Next, PinError, Want, WatchPin};
 use bowline_storage::sync::Instant;
 use bowline_storage::{EntryKind, Value};
 use bowline_types::Revision;
@@ -122,6 +122,7 @@ impl WatchBuilder {
                         with_previous,
                         pin,
                         ready,
+                        chunk_revisions: None,
                     });
                 }
                 // Commits and a flush came since `visible` was read: take a later start.
@@ -175,6 +176,8 @@ pub struct Watcher {
     pin: WatchPin,
     /// Changes that are read but not delivered; all below `next`.
     ready: VecDeque<Changes>,
+    /// About how many revisions a chunk of history has, once one had to be cut.
+    chunk_revisions: Option<u64>,
 }
 
 impl Watcher {
@@ -300,7 +303,10 @@ impl Watcher {
         let engine = &self.handle.engine;
         let sources = engine.super_version();
         let from = self.next;
-        let mut upto = visible;
+        // Twice as many as there may be room for: what is above is not looked at, and large values are not read.
+        let guessed = self.chunk_revisions.map(|count| from + (2 * count).max(16));
+        let wanted = guessed.map_or(visible, |guessed| guessed.min(visible));
+        let mut upto = wanted;
         let mut found: BTreeMap<Revision, Vec<Change>> = BTreeMap::new();
         let mut bytes = 0;
         let mut failure = None;
@@ -308,7 +314,7 @@ impl Watcher {
         let mut visit = |key: &[u8], revision: u64, kind: EntryKind, record: &[u8]| {
             let revision = Revision::new(revision);
             if revision > upto {
-                return true;
+                return Next::UpTo(upto.get());
             }
             let change = match kind {
                 EntryKind::Delete => Change::deletion(Value::copy_from(key), revision),
@@ -316,7 +322,7 @@ impl Watcher {
                     Ok(entry) => Change::new(ChangeKind::Put, entry),
                     Err(error) => {
                         failure = Some(error);
-                        return false;
+                        return Next::Nothing;
                     }
                 },
             };
@@ -329,9 +335,9 @@ impl Watcher {
                     upto = last - 1;
                 }
             }
-            true
+            Next::UpTo(upto.get())
         };
-        let span = (from.get(), visible.get());
+        let span = (from.get(), wanted.get());
         sources.for_each_version(trees::KV, lower, upper, span, Want::Whole, &mut visit)?;
         if let Some(error) = failure {
             return Err(error);
@@ -367,6 +373,9 @@ impl Watcher {
         let found = found.into_iter();
         let found = found.map(|(revision, changes)| Changes { revision, changes });
         self.ready.extend(found);
+        if upto < visible {
+            self.chunk_revisions = Some(upto.get() + 1 - from.get());
+        }
         self.next = upto + 1;
         self.advance_pin();
         Ok(())

@@ -111,6 +111,12 @@ impl Hub {
     pub fn publish(&self, revision: Revision, changes: Vec<Change>) {
         let bytes = changes.iter().map(Change::size_bytes).sum();
         let mut tail = self.tail.lock();
+        if !self.is_watched() {
+            // The last watcher has gone while this was committed, and has freed the ring. One that comes now reads the
+            // trees.
+            self.forget(&mut tail);
+            return;
+        }
         if tail.end != revision {
             // After a gap without watchers the older slots cannot be evicted one by one.
             self.forget(&mut tail);
@@ -192,9 +198,24 @@ mod tests {
         change
     }
 
+    /// A group of commits that began while somebody watched put its changes into the ring after the last watcher had gone,
+    /// and nobody took them out. Found by review.
+    #[test]
+    fn nothing_is_kept_for_nobody() {
+        let hub = Hub::new(100_000);
+        hub.add_watcher();
+        hub.publish(Revision::new(2), vec![change(1000)]);
+        assert!(hub.get(Revision::new(2)).is_some());
+        hub.remove_watcher();
+        hub.publish(Revision::new(3), vec![change(1000)]);
+        assert_eq!(hub.tail.lock().bytes, 0);
+        assert!(hub.get(Revision::new(3)).is_none());
+    }
+
     #[test]
     fn the_ring_forgets_the_oldest_first_and_stays_within_its_bytes() {
         let hub = Hub::new(100_000);
+        hub.add_watcher();
         for revision in 2..1000 {
             hub.publish(Revision::new(revision), vec![change(1000)]);
             assert!(hub.tail.lock().bytes <= 100_000);
@@ -220,6 +241,7 @@ mod tests {
     #[test]
     fn a_time_without_watchers_leaves_the_ring_its_room() {
         let hub = Hub::new(100_000);
+        hub.add_watcher();
         for revision in 2..90 {
             hub.publish(Revision::new(revision), vec![change(1000)]);
         }
@@ -258,6 +280,7 @@ mod tests {
     #[test]
     fn a_slot_that_was_taken_by_a_newer_revision_is_not_mistaken() {
         let hub = Hub::new(u64::MAX);
+        hub.add_watcher();
         let slots = Hub::SLOTS as u64;
         hub.publish(Revision::new(5), vec![change(1)]);
         hub.publish(Revision::new(5 + slots), vec![change(1)]);

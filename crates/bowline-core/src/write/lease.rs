@@ -4,7 +4,8 @@
 //! put that names the lease ([`super::writer`]). What a lease has left may be recorded, too, by the leader
 //! of a cluster.
 //!
-//! Invariant: with a lease go its keys, their attachments and what is recorded of it, in one transaction.
+//! Invariant: with a lease go its keys, their attachments and what is recorded of it, in one transaction. If that would be
+//! too large, some of the keys go before.
 
 use super::target::Target;
 use super::validate::Guard;
@@ -25,4 +26,22 @@ pub fn end<T: Target>(target: &mut T, id: LeaseId) -> Result<u64, T::Error> {
         target.delete_record(trees::SYSTEM, &remaining)?;
     }
     Ok(attachments.len() as u64)
+}
+
+/// Deletes keys of a lease, which stays, until one is refused as `is_full` says, and returns how many.
+pub fn delete_keys<T: Target>(
+    target: &mut T,
+    id: LeaseId,
+    is_full: impl Fn(&T::Error) -> bool,
+) -> Result<u64, T::Error> {
+    let prefix = trees::attachment_prefix(id);
+    let mut deleted = 0;
+    for attachment in target.keys(trees::SYSTEM, &prefix)? {
+        match target.delete_attached(&attachment[prefix.len()..], id) {
+            Ok(()) => deleted += 1,
+            Err(error) if is_full(&error) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(deleted)
 }

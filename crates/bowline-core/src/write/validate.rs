@@ -9,7 +9,7 @@
 use std::ops::Bound;
 
 use bowline_storage::TreeId;
-use bowline_storage::engine::Engine;
+use bowline_storage::engine::{Engine, Next};
 use bowline_types::Revision;
 
 use super::lookup::Lookup;
@@ -134,7 +134,7 @@ pub fn check_range_unchanged(
             Some((known, newest)) if key == &known[..] => *newest = revision.max(*newest),
             _ => first = Some((key.to_vec(), revision)),
         }
-        true
+        Next::All
     })?;
     Ok(match first {
         Some((key, revision)) => Err(Violation::Changed {

@@ -21,6 +21,12 @@ use crate::table::Table;
 use crate::version::{Edit, PlacedTable};
 
 impl Core {
+    /// Returns an error if no job can record what it would write, so that it writes nothing.
+    pub(super) fn check_recordable(&self) -> Result<()> {
+        self.log.check()?;
+        self.versions.check_intact()
+    }
+
     /// Records an edit without new files, and publishes the version that it leads to.
     pub(super) fn apply_edit(&self, edit: &Edit, recording: Recording) -> Result<()> {
         self.apply_edit_with_files(edit, &[], &[], None, recording)

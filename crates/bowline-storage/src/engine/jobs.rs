@@ -51,6 +51,8 @@ struct Jobs {
     compaction: Job,
     /// Whether a writer waits for a job that failed.
     is_hurried: bool,
+    /// Once a background thread has panicked. No later success of the other takes this back.
+    panicked: Option<Error>,
 }
 
 #[derive(Debug, Default)]
@@ -127,9 +129,9 @@ impl BackgroundJobs {
     /// The error of the last attempt at a flush or a compaction, if it failed.
     pub(super) fn last_error(&self) -> Option<Error> {
         let jobs = self.jobs.lock();
-        let failed = jobs.flush.failed.as_ref();
-        let failed = failed.or(jobs.compaction.failed.as_ref());
-        failed.map(|(_, error)| error.clone())
+        let failed = [&jobs.flush, &jobs.compaction].map(|job| job.failed.as_ref());
+        let failed = failed.into_iter().flatten().map(|(_, error)| error);
+        jobs.panicked.iter().chain(failed).next().cloned()
     }
 
     /// Waits until the job is requested, or `is_due` returns `true`; returns `false` when the engine
@@ -166,8 +168,12 @@ impl BackgroundJobs {
             Ok(()) => jobs.job(kind).failed = None,
             Err(Error::Closed) => {}
             Err(error) => {
-                tracing::error!(%error, job = kind.name(), "failed; it is tried again");
                 let job = jobs.job(kind);
+                let is_known =
+                    matches!(&job.failed, Some((_, last)) if last.to_string() == error.to_string());
+                if !is_known {
+                    tracing::error!(%error, job = kind.name(), "failed; it is tried again");
+                }
                 job.failed = Some((job.attempts, error));
                 jobs.is_hurried = false;
                 self.done.notify_all();
@@ -192,7 +198,7 @@ impl BackgroundJobs {
     pub(super) fn report_panic(&self) {
         let mut jobs = self.jobs.lock();
         let error = Error::Internal("a background thread panicked".to_owned());
-        jobs.flush.failed = Some((u64::MAX, error));
+        jobs.panicked = Some(error);
         self.done.notify_all();
     }
 
@@ -212,6 +218,9 @@ impl BackgroundJobs {
             }
             if let Some(value) = value {
                 return Ok(value);
+            }
+            if let Some(error) = &jobs.panicked {
+                return Err(error.clone());
             }
             for (job, came_at) in [&jobs.flush, &jobs.compaction].into_iter().zip(came_at) {
                 if let Some((attempt, error)) = &job.failed
@@ -243,5 +252,28 @@ impl BackgroundJobs {
                 None => return true,
             };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The panic of one thread was taken back by the next success of the other, and writers waited for a thread that was
+    /// gone. Found by review.
+    #[test]
+    fn a_panic_is_told_until_the_end() {
+        let jobs = BackgroundJobs::new();
+        jobs.report_panic();
+        jobs.report(JobKind::Flush, Ok(()));
+        jobs.report(JobKind::Compaction, Ok(()));
+        jobs.forget_failures();
+        let waited = jobs.wait_until(|| None::<()>, |_| true);
+        assert!(matches!(waited, Err(Error::Internal(_))), "{waited:?}");
+        assert!(jobs.last_error().is_some());
+        assert!(
+            jobs.wait_until(|| Some(()), |_| true).is_ok(),
+            "there is room"
+        );
     }
 }

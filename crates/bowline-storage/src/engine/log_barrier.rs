@@ -45,6 +45,14 @@ impl LogBarrier {
         self.log.is_some()
     }
 
+    /// Whether the log can be made durable: without that no job can record what it has written.
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.log {
+            Some(log) => log.check(),
+            None => Ok(()),
+        }
+    }
+
     /// Makes everything written to the log durable.
     pub(super) fn sync(&self) -> Result<()> {
         match &self.log {

@@ -101,7 +101,7 @@ pub use replicated::{
     RestoreOptions, frozen_contents,
 };
 pub use stats::{EngineStats, LevelStats};
-pub use view::{Found, PrefixReader, Scan, ScanDirection, SuperVersion, VersionVisit, Want};
+pub use view::{Found, Next, PrefixReader, Scan, ScanDirection, SuperVersion, VersionVisit, Want};
 
 use self::compact::Compactor;
 use self::core::Core;
@@ -183,13 +183,21 @@ impl Engine {
         let core = Arc::new(core);
         let flusher = Arc::new(Flusher::new(core.clone()));
         let compactor = Arc::new(Compactor::new(core.clone()));
-        let workers = threads::start(&core, &flusher, &compactor)?;
-        Ok(Engine {
+        let engine = Engine {
             core,
             flusher,
             compactor,
-            workers: Mutex::new(workers),
-        })
+            workers: Mutex::default(),
+        };
+        // A failure drops the engine, which ends the threads that have started and gives up the directory.
+        let Engine {
+            core,
+            flusher,
+            compactor,
+            workers,
+        } = &engine;
+        threads::start(core, flusher, compactor, &mut workers.lock())?;
+        Ok(engine)
     }
 
     /// The random id that the database received at its creation.
@@ -305,6 +313,9 @@ impl Engine {
     }
 
     /// Stops the background threads, flushes the log and closes it.
+    ///
+    /// Also waits for a flush or a compaction that another thread has asked for, and has every later one refused: the
+    /// next owner of the directory gives the same file ids again, and appends to the same manifest.
     pub fn close(&self) -> Result<()> {
         self.core.jobs.close();
         for worker in self.workers.lock().drain(..) {
@@ -312,6 +323,10 @@ impl Engine {
                 tracing::error!("a background thread panicked");
             }
         }
+        let flushing = self.flusher.lock();
+        let compacting = self.compactor.lock();
+        self.core.versions.close();
+        drop((flushing, compacting));
         self.core.ballast.remove();
         let mut commit = self.core.commit.lock();
         let result = match commit.log.take() {

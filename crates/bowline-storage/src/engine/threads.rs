@@ -16,26 +16,29 @@ use crate::error::{Error, Result};
 use crate::sync::Instant;
 use crate::sync::thread::{self, JoinHandle};
 
-/// Starts the threads, unless the engine is to have none.
+/// Starts the threads, unless the engine is to have none, and adds them to `workers`. On an error those that have
+/// started are there, to be ended.
 pub(super) fn start(
     core: &Arc<Core>,
     flusher: &Arc<Flusher>,
     compactor: &Arc<Compactor>,
-) -> Result<Vec<JoinHandle<()>>> {
+    workers: &mut Vec<JoinHandle<()>>,
+) -> Result<()> {
     if !core.options.has_threads() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     let flusher = flusher.clone();
-    let flush = spawn(core, "flush", move |core| flush_loop(core, &flusher))?;
+    workers.push(spawn(core, "flush", move |core| {
+        flush_loop(core, &flusher);
+    })?);
     let compactor = compactor.clone();
-    let compact = spawn(core, "compact", move |core| {
+    workers.push(spawn(core, "compact", move |core| {
         compaction_loop(core, &compactor);
-    })?;
-    let mut handles = vec![flush, compact];
+    })?);
     if let SyncPolicy::Every(interval) = core.options.sync {
-        handles.push(spawn(core, "sync", move |core| sync_loop(core, interval))?);
+        workers.push(spawn(core, "sync", move |core| sync_loop(core, interval))?);
     }
-    Ok(handles)
+    Ok(())
 }
 
 fn spawn(

@@ -84,9 +84,17 @@ impl VersionSet {
         self.manifest.lock().manifest.size_bytes()
     }
 
-    /// Returns an error if the durability of an edit is unknown: then no further edit can be recorded.
+    /// Returns an error if the durability of an edit is unknown, or after the close: then no further edit can be recorded.
     pub(super) fn check_intact(&self) -> Result<()> {
         self.manifest.lock().manifest.check_intact()
+    }
+
+    /// Refuses every later edit, and every later job: the manifest may get another owner.
+    pub(super) fn close(&self) {
+        let manifest = &mut self.manifest.lock().manifest;
+        if manifest.check_intact().is_ok() {
+            manifest.fail(Error::Closed);
+        }
     }
 
     /// Removes the last edit, which failed; see [`Manifest::retract`].

@@ -141,6 +141,14 @@ impl LogSync {
         self.shared.sync()
     }
 
+    /// Whether the log still accepts writes.
+    ///
+    /// # Errors
+    /// `Poisoned`, `Closed`.
+    pub fn check(&self) -> Result<()> {
+        self.shared.active().map(drop)
+    }
+
     /// The highest index known durable.
     #[must_use]
     pub fn durable_index(&self) -> Index {

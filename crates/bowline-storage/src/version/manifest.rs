@@ -319,10 +319,11 @@ impl Manifest {
     /// Whether every edit so far is known to be on the disk, or known not to be.
     ///
     /// # Errors
-    /// `Poisoned` when that of one is unknown: every later append is refused.
+    /// `Poisoned` when that of one is unknown: every later append is refused. `Closed`.
     pub(crate) fn check_intact(&self) -> Result<()> {
         match &self.failed {
             None => Ok(()),
+            Some(Error::Closed) => Err(Error::Closed),
             Some(error) => Err(Error::Poisoned {
                 reason: error.to_string().into(),
             }),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowline::{Db, DbBuilder, Error, Expected, History, LeaseId, Result};
+use bowline::{Db, DbBuilder, Error, Expected, History, LeaseId, Limits, Result};
 use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::lease_id;
 use bowline_testing::{FaultVfs, ManualClock, SimDisk};
@@ -504,6 +504,39 @@ fn the_background_thread_expires_leases_in_time() -> Result<()> {
     while db.get("kept")?.is_some() {
         assert!(Instant::now() < deadline, "it never expired");
         thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// A lease whose keys are too many for one transaction was never ended, and all that had expired with it and have a
+/// higher id stayed, too. Found by review.
+#[test]
+fn a_lease_too_large_for_one_transaction_ends_with_the_others() -> Result<()> {
+    let (clock, settings) = with_clock();
+    let limits = Limits {
+        transaction_size_max_bytes: 1000,
+        ..Limits::default()
+    };
+    for is_revoked in [false, true] {
+        let disk = Disk::new();
+        let db = disk.open(settings.clone().limits(limits));
+        let [large, small] = [1, 2].map(lease_id);
+        for lease in [large, small] {
+            db.grant_lease_with_id(lease, SECOND)?;
+        }
+        for number in 0..300 {
+            db.put_with_lease(format!("large{number}"), "", large)?;
+        }
+        db.put_with_lease("small", "", small)?;
+        db.put("other", "")?;
+        if is_revoked {
+            assert_eq!(db.revoke_lease(large)?, 300);
+        }
+        clock.advance(SECOND);
+        assert_eq!(db.expire_leases()?, 2 - u64::from(is_revoked));
+        assert_eq!(keys_of(db.range(..)?)?, ["other"]);
+        assert_eq!(db.leases().len(), 0);
+        assert!(db.check()?.is_clean());
     }
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use bowline::{
-    Block, BlockId, Db, Edge, Error, Expected, Isolation, Limits, Range, Result, Revision,
-    StorageError,
+    Block, BlockId, Db, Direction, Edge, Error, Expected, Isolation, Limits, Range, Result,
+    Revision, StorageError, Transaction,
 };
 
 use crate::support::{Disk, Stage, assert_error, keys_of, manual, number};
@@ -122,8 +122,7 @@ fn phantoms_conflict() -> Result<()> {
             db.put(key, "x")?;
         }
         let db = stage.reach(db, &disk, manual())?;
-        let count =
-            |tx: &mut bowline::Transaction| tx.range(Range::prefix("job/")).map(Iterator::count);
+        let count = |tx: &mut Transaction| tx.range(Range::prefix("job/")).map(Iterator::count);
 
         type Change = fn(&Db) -> Result<()>;
         let inside: [Change; 4] = [
@@ -364,6 +363,65 @@ fn a_transaction_over_the_limit_is_refused_and_can_go_on() -> Result<()> {
     assert_eq!(tx.get("c")?, None);
     tx.commit()?;
     assert_eq!(keys_of(db.range(..)?)?, ["a", "b"]);
+    Ok(())
+}
+
+/// An edge has two records. The second one was refused where only the first had fitted, which was committed: half an edge.
+/// So it was with the deletion of an edge, and of a block. Found by review.
+#[test]
+fn what_is_refused_over_the_limit_leaves_nothing_in_the_transaction() -> Result<()> {
+    let (a, b) = (BlockId(1), BlockId(2));
+    let key_bytes = 36;
+    for (room, is_room) in [(key_bytes + 1, false), (2 * key_bytes + 2, true)] {
+        let limit = 1000;
+        let db = Disk::new().open(manual().limits(limited(limit)));
+        let mut tx = db.begin();
+        tx.put_block(&Block::new(a, "k"))?;
+        tx.put_block(&Block::new(b, "k"))?;
+        tx.commit()?;
+        let fill = |tx: &mut Transaction| tx.put("k", vec![0; limit as usize - room - 1]);
+        let too_large = |result: Result<bool>| match result {
+            Ok(is_there) => assert!(is_room && is_there),
+            Err(error) => {
+                assert_error!(Err::<(), _>(error), Error::TransactionTooLarge { .. });
+                assert!(!is_room);
+            }
+        };
+        let edges = |db: &Db| -> Result<[usize; 2]> {
+            let snapshot = db.snapshot();
+            let graph = snapshot.graph();
+            let none: [&str; 0] = [];
+            let out = graph.neighbors(a, Direction::Out, none)?;
+            Ok([out.len(), graph.neighbors(b, Direction::In, none)?.len()])
+        };
+        let put_edge = || -> Result<()> {
+            let mut tx = db.begin();
+            tx.put_edge(&Edge::new(a, "e", b))?;
+            tx.commit().map(drop)
+        };
+        let mut tx = db.begin();
+        fill(&mut tx)?;
+        too_large(tx.put_edge(&Edge::new(a, "e", b)).map(|()| true));
+        tx.commit()?;
+        assert_eq!(edges(&db)?, [usize::from(is_room); 2]);
+        assert!(db.check()?.is_clean());
+
+        put_edge()?;
+        let mut tx = db.begin();
+        fill(&mut tx)?;
+        too_large(tx.delete_edge(a, "e", b));
+        tx.commit()?;
+        assert_eq!(edges(&db)?, [usize::from(!is_room); 2]);
+
+        put_edge()?;
+        let mut tx = db.begin();
+        fill(&mut tx)?;
+        // The block's own record is one more.
+        assert_error!(tx.delete_block(b), Error::TransactionTooLarge { .. });
+        tx.commit()?;
+        assert_eq!(edges(&db)?, [1; 2]);
+        assert!(db.check()?.is_clean());
+    }
     Ok(())
 }
 

@@ -1,6 +1,7 @@
 //! Watching: order, completeness, resumption, the way from history to live, and its errors.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,6 +10,8 @@ use bowline::{
     Background, Block, BlockId, ChangeKind, Changes, Db, Error, Expected, History, Range, Result,
     Revision, Watcher,
 };
+use bowline_testing::fault::Call;
+use bowline_testing::{FaultVfs, SimDisk};
 
 use crate::support::{Disk, assert_error, in_every_stage, manual, next};
 
@@ -304,6 +307,33 @@ fn history_is_read_in_chunks_without_gaps() -> Result<()> {
         );
     }
     assert_eq!(watcher.try_recv()?, None);
+    Ok(())
+}
+
+/// Each chunk read all large values of the rest of history, and kept those of four megabytes: the square of the lag.
+/// Found by review.
+#[test]
+fn the_large_values_of_history_are_read_about_once() -> Result<()> {
+    let vfs = FaultVfs::new(SimDisk::new());
+    let settings = manual().history(History::All).vfs(Arc::new(vfs.clone()));
+    let db = settings.open("db")?;
+    for at in 0..200u8 {
+        // Nothing that shrinks when it is compressed.
+        let mut random = fastrand::Rng::with_seed(u64::from(at));
+        let mut value = vec![0; 100_000];
+        random.fill(&mut value);
+        value[0] = at;
+        db.put([at], value)?;
+    }
+    db.flush()?;
+    let mut watcher = db.watch(..).from(Revision::new(2)).start()?;
+    let before = vfs.counts().get(Call::Read);
+    for at in 0..200u8 {
+        let changes = watcher.try_recv()?.expect("it is there");
+        assert_eq!(changes.changes[0].entry.value[0], at);
+    }
+    let reads = vfs.counts().get(Call::Read) - before;
+    assert!(reads < 2 * 200, "{reads} reads");
     Ok(())
 }
 

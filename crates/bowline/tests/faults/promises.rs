@@ -440,6 +440,71 @@ fn background_jobs_that_fail_are_told_and_tried_again() {
     }
 }
 
+/// A segment of the log that could not be removed failed every flush behind its tables, so that none asked for the
+/// compaction that must follow, and at last all writers waited for ever. Found by review.
+#[test]
+fn a_segment_that_cannot_be_removed_stops_no_compaction() {
+    let vfs = FaultVfs::new(SimDisk::new());
+    let db = small(&vfs, Background::Threads)
+        .open("db")
+        .expect("it opens");
+    for call in [Call::Remove, Call::Rename] {
+        vfs.add(
+            Rule::on(call)
+                .path("0000000000000001.log")
+                .for_ever()
+                .fail(Failure::Io),
+        );
+    }
+    let (sender, ended) = mpsc::channel();
+    let writer = db.clone();
+    std::thread::spawn(move || {
+        let mut random = fastrand::Rng::with_seed(7);
+        for at in 0..6_000_u32 {
+            let mut value = [0; 900];
+            random.fill(&mut value);
+            writer.put(at.to_be_bytes(), value).expect("a put");
+        }
+        sender.send(()).expect("sent");
+    });
+    ended.recv_timeout(3 * PATIENCE).expect("the writer hangs");
+    assert!(db.stats().engine.counters.compactions > 0);
+    assert!(!vfs.injected().is_empty());
+}
+
+/// After a failed flush of the log a job cannot record what it writes. It wrote it all the same, again and again, until
+/// the database was closed. Found by review.
+#[test]
+fn no_job_writes_what_it_cannot_record() {
+    let vfs = FaultVfs::new(SimDisk::new());
+    let db = small(&vfs, Background::Threads)
+        .open("db")
+        .expect("it opens");
+    let error = || db.stats().engine.background_error;
+    vfs.add(
+        Rule::on(Call::Create)
+            .path(".table")
+            .for_ever()
+            .fail(Failure::Io),
+    );
+    let mut at = 0_u32;
+    wait_for("a memtable that is not written", || {
+        db.put(at.to_be_bytes(), [0; 900]).expect("a put");
+        at += 1;
+        error().is_some()
+    });
+    vfs.add(Rule::on(Call::Sync).path(".log").times(1).fail(Failure::Io));
+    assert_poisoned(&db.put("k", [1; 900]));
+    vfs.clear();
+    vfs.start_trace();
+    wait_for("the next attempt", || {
+        error().is_some_and(|error| matches!(error, StorageError::Poisoned { .. }))
+    });
+    let trace = vfs.trace();
+    let created = trace.iter().filter(|traced| traced.call == Call::Create);
+    assert_eq!(created.count(), 0);
+}
+
 /// Writers that wait for a flush whose thread has panicked are told.
 #[test]
 fn a_background_thread_that_panics_leaves_no_writer_waiting() {

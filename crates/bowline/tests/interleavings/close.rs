@@ -11,6 +11,36 @@ use crate::explore::explore;
 use crate::vfs::StepVfs;
 use crate::{builder, bytes, get};
 
+/// A close did not wait for a compaction that somebody had asked for. What that did afterwards, it did to the files of the
+/// next owner of the directory: it removed tables by their names, which are given again, and cut the manifest. Found by
+/// review.
+#[test]
+fn a_close_waits_for_a_compaction_that_was_asked_for() {
+    let name = "a_close_waits_for_a_compaction_that_was_asked_for";
+    explore(name, 4_000, || {
+        let vfs = Arc::new(StepVfs::new(MemoryVfs::default()));
+        let db = builder(vfs.clone()).open("/db").expect("it opens");
+        for value in 1..3 {
+            db.put("old", bytes(value)).expect("a put");
+            db.flush().expect("a flush");
+        }
+        let compactor = {
+            let db = db.clone();
+            // It may come too late.
+            thread::spawn(move || drop(db.compact()))
+        };
+        db.close().expect("a close");
+        let next = builder(vfs.clone()).open("/db").expect("it opens again");
+        next.put("new", bytes(1)).expect("a put");
+        next.flush().expect("a flush");
+        compactor.join().expect("no panic");
+        next.close().expect("a close");
+        let last = builder(vfs).open("/db").expect("it opens at last");
+        assert_eq!((get(&last, "old"), get(&last, "new")), (2, 1));
+        assert!(last.check().expect("a check").is_clean());
+    });
+}
+
 /// A close comes between writers, a waiting watcher, a flush and another close. All of them return,
 /// with a result or `Closed`; what was acknowledged is there when it is opened again.
 #[test]

@@ -7,7 +7,7 @@
 use std::ops::Bound;
 
 use bowline_storage::EntryKind;
-use bowline_storage::engine::Engine;
+use bowline_storage::engine::{Engine, Next};
 
 use super::super::keys::split_edge_key;
 use super::state::EdgeChange;
@@ -31,7 +31,10 @@ pub(super) fn are_few(
     let span = (base + 1, to);
     engine.peek_versions(trees::EDGE_OUT, all, all, span, &mut |_, _, _, _| {
         count += 1;
-        count <= CHANGES_MAX && (count % STRIDE != 0 || !is_cancelled())
+        match count <= CHANGES_MAX && (count % STRIDE != 0 || !is_cancelled()) {
+            true => Next::All,
+            false => Next::Nothing,
+        }
     })?;
     Ok(count <= CHANGES_MAX)
 }
@@ -56,12 +59,12 @@ pub(super) fn changes(
         &mut |key, revision, kind, _| {
             let Some((source, edge_kind, target)) = split_edge_key(key) else {
                 failure = Some(super::invalid("edge", key, "its key is not 36 bytes"));
-                return false;
+                return Next::Nothing;
             };
             let is_looked = changes.len() % STRIDE == STRIDE - 1;
             if changes.len() == CHANGES_MAX || is_looked && is_cancelled() {
                 is_whole = false;
-                return false;
+                return Next::Nothing;
             }
             changes.push(EdgeChange {
                 source,
@@ -70,7 +73,7 @@ pub(super) fn changes(
                 kind: edge_kind,
                 is_put: kind == EntryKind::Put,
             });
-            true
+            Next::All
         },
     )?;
     if let Some(error) = failure {

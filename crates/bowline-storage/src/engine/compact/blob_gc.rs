@@ -22,7 +22,7 @@ impl Compactor {
         };
         drop(version);
         self.core.with_ballast(|| {
-            self.core.versions.check_intact()?;
+            self.core.check_recordable()?;
             self.collect_blobs(tree, &pick)
         })?;
         Ok(true)

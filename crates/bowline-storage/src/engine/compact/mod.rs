@@ -116,7 +116,7 @@ impl Compactor {
             let version = self.core.view.load_full().version.clone();
             if let Some(pick) = pick_all(version.tree(tree)) {
                 self.core.with_ballast(|| {
-                    self.core.versions.check_intact()?;
+                    self.core.check_recordable()?;
                     self.run(self.job(tree, &pick, &version))
                 })?;
             }
@@ -140,7 +140,7 @@ impl Compactor {
 
     /// Runs the most urgent compaction of the tree; `false` when none is needed.
     fn compact_tree(&self, tree: TreeId) -> Result<bool> {
-        self.core.versions.check_intact()?;
+        self.core.check_recordable()?;
         let version = self.core.view.load_full().version.clone();
         let Some(pick) = pick(version.tree(tree), &self.core.options.compaction) else {
             return Ok(false);
@@ -170,7 +170,7 @@ impl Compactor {
     fn run(&self, mut job: CompactionJob) -> Result<()> {
         match self.try_run(&job) {
             Err(Error::NoSpace { .. }) if !job.emptied.is_empty() => {
-                self.core.versions.check_intact()?;
+                self.core.check_recordable()?;
                 job.emptied.clear();
                 self.try_run(&job)
             }

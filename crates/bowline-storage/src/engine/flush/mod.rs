@@ -81,7 +81,7 @@ impl Flusher {
         let _running = self.running.lock();
         let _compacting = compactor.lock();
         let core = &*self.core;
-        core.versions.check_intact()?;
+        core.check_recordable()?;
         let all = core.view.load().sealed.clone();
         core.with_ballast(|| self.flush(&all, true))
     }
@@ -92,8 +92,11 @@ impl Flusher {
     fn flush(&self, memtables: &[Arc<Memtable>], with_tables: bool) -> Result<()> {
         self.write_memtables(memtables, with_tables)?;
         let flushed = self.core.view.load().version.flushed_index;
-        if let Some(log) = &mut self.core.commit.lock().log {
-            log.release_prefix(flushed)?;
+        if let Some(log) = &mut self.core.commit.lock().log
+            && let Err(error) = log.release_prefix(flushed)
+        {
+            // The flush has succeeded anyway, and the compaction that follows must not wait for this.
+            tracing::warn!(%error, "the log keeps what is in tables");
         }
         self.core.jobs.request(JobKind::Compaction);
         Ok(())
@@ -111,7 +114,7 @@ impl Flusher {
         let newest = memtables.first().map(|memtable| memtable.generation());
         let mut edit = Edit::default();
         // If no edit can be recorded any more, no file is written either.
-        core.versions.check_intact()?;
+        core.check_recordable()?;
         let is_closing = core.jobs.closing_flag();
         let written = core.log.run_beside(upto, is_closing, || {
             self.write_files(memtables, with_tables, &mut edit)

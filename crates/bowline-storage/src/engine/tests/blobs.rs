@@ -151,13 +151,13 @@ fn every_version_is_visited_with_its_whole_value() {
                 .for_each_version(tree_id, unbounded, unbounded, span, &mut |k, r, kind, v| {
                     let value = (kind == EntryKind::Put).then(|| v.to_vec());
                     whole.insert((k.to_vec(), std::cmp::Reverse(r)), value);
-                    true
+                    Next::All
                 })
                 .unwrap();
             engine
                 .peek_versions(tree_id, unbounded, unbounded, span, &mut |k, r, _, v| {
                     heads.insert((k.to_vec(), std::cmp::Reverse(r)), v.to_vec());
-                    true
+                    Next::All
                 })
                 .unwrap();
             let own = harness.versions.iter().filter(|((t, ..), _)| *t == tree);

@@ -300,7 +300,7 @@ fn what_a_tree_holds_leads_from_there_to_now() {
                     let visit = &mut |key: &[u8], at, kind, value: &[u8]| {
                         let value = (kind == EntryKind::Put).then(|| value.to_vec());
                         changes.push((at, key.to_vec(), value));
-                        true
+                        Next::All
                     };
                     let engine = &harness.engine;
                     engine

@@ -11,7 +11,18 @@ use crate::table::TableHit;
 use crate::{EntryKind, Revision, Value};
 
 /// Receives a version: key, revision, kind, stored bytes. Returns whether to continue.
-pub type VersionVisit<'a> = dyn FnMut(&[u8], Revision, EntryKind, &[u8]) -> bool + 'a;
+pub type VersionVisit<'a> = dyn FnMut(&[u8], Revision, EntryKind, &[u8]) -> Next + 'a;
+
+/// Which versions are visited after one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// All others.
+    All,
+    /// Those up to a revision.
+    UpTo(Revision),
+    /// None.
+    Nothing,
+}
 
 /// How much of a value a reader needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

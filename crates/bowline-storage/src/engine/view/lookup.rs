@@ -8,7 +8,7 @@
 
 use std::ops::Bound;
 
-use super::found::{Bytes, Found, VersionVisit, Want};
+use super::found::{Bytes, Found, Next, VersionVisit, Want};
 use super::super_version::SuperVersion;
 use crate::blob::{BlobPointer, BlobReader};
 use crate::error::Result;
@@ -129,7 +129,7 @@ impl SuperVersion {
             Want::Head,
             &mut |_, _, _, _| {
                 changed = true;
-                false
+                Next::Nothing
             },
         )?;
         Ok(changed)
@@ -137,13 +137,13 @@ impl SuperVersion {
 
     /// Visits every version of the range with a revision in `from..=to`. Within a source the order is
     /// by key, newest version first; there is no order among sources. A version that is in two sources
-    /// is visited twice. `visit` returns whether to continue.
+    /// is visited twice. `visit` returns which of the others it needs: large values of the rest are not read.
     pub fn for_each_version(
         &self,
         tree: TreeId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-        (from, to): (Revision, Revision),
+        (from, mut to): (Revision, Revision),
         want: Want,
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
@@ -159,16 +159,13 @@ impl SuperVersion {
             }
             while cursor.valid() && is_before_end(cursor.key(), upper) {
                 let inside = (from..=to).contains(&cursor.revision());
-                if inside
-                    && is_after_start(cursor.key(), lower)
-                    && !visit(
-                        cursor.key(),
-                        cursor.revision(),
-                        cursor.kind(),
-                        cursor.value(),
-                    )
-                {
-                    return Ok(());
+                if inside && is_after_start(cursor.key(), lower) {
+                    let (key, revision) = (cursor.key(), cursor.revision());
+                    match visit(key, revision, cursor.kind(), cursor.value()) {
+                        Next::All => {}
+                        Next::UpTo(revision) => to = revision,
+                        Next::Nothing => return Ok(()),
+                    }
                 }
                 cursor.next();
             }
@@ -181,7 +178,7 @@ impl SuperVersion {
         tree: TreeId,
         lower: Bound<&[u8]>,
         upper: Bound<&[u8]>,
-        (from, to): (Revision, Revision),
+        (from, mut to): (Revision, Revision),
         want: Want,
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
@@ -216,8 +213,10 @@ impl SuperVersion {
                         None => None,
                     };
                     let value = loaded.as_deref().unwrap_or(cursor.value());
-                    if !visit(key, revision, cursor.kind(), value) {
-                        return Ok(());
+                    match visit(key, revision, cursor.kind(), value) {
+                        Next::All => {}
+                        Next::UpTo(revision) => to = revision,
+                        Next::Nothing => return Ok(()),
                     }
                 }
                 cursor.next()?;

@@ -18,7 +18,7 @@ mod reads;
 mod scan;
 mod super_version;
 
-pub use found::{Found, VersionVisit, Want};
+pub use found::{Found, Next, VersionVisit, Want};
 pub use prefix::PrefixReader;
 pub(super) use read_view::ReadView;
 pub use scan::{Scan, ScanDirection};
