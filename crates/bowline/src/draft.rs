@@ -41,7 +41,7 @@ pub(crate) struct Draft {
     pub(crate) unregistered: Vec<(BlockId, String, BlockId)>,
     bytes: u64,
     /// What the writes of [`Drafting::together`] have replaced, in order, while they are recorded.
-    replaced: Option<Vec<((TreeId, Vec<u8>), Option<Action>)>>,
+    replaced: Option<Vec<Replaced>>,
 }
 
 impl Draft {
@@ -119,6 +119,9 @@ impl Draft {
         request
     }
 }
+
+/// The place of a write, and what was there.
+type Replaced = ((TreeId, Vec<u8>), Option<Action>);
 
 /// The size of a write.
 fn size_bytes(key: &[u8], action: &Action) -> u64 {

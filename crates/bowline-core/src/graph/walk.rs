@@ -384,7 +384,7 @@ impl<G: GraphSource> Walk for InView<'_, G> {
     }
 
     fn lender(&self, direction: Direction, kinds: &KindFilter) -> PlainRows<'_> {
-        self.state.plain_rows(direction, kinds)
+        self.state.plain_rows(direction, self.revision, kinds)
     }
 
     #[inline(always)]

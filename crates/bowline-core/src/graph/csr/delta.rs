@@ -24,9 +24,12 @@
 //! many at one block the square of their number. So those that come together are sorted, and merged with the row at once.
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::super::kind_id::KindId;
+use super::flat::{Flat, FlatBytes, FlatSlot, ROW_MAX};
+use super::rows::{Rows, RowsBuilder};
 
 /// Ordinals in a chunk.
 const CHUNK: usize = 1024;
@@ -168,6 +171,34 @@ impl DeltaRow {
         spot.is_base && self.has_base(spot.at, NEVER - 1)
     }
 
+    /// Copies the row as it is at a revision; `false` if there is no room for its places.
+    fn copy_to(
+        &self,
+        rows: &mut RowsBuilder,
+        near: u32,
+        base: &Rows,
+        row: Range<usize>,
+        revision: u64,
+    ) -> bool {
+        let mut from = row.start;
+        for cut in self.cuts(revision) {
+            let (at, next) = match cut {
+                Cut::Added(edge) => (row.start + edge.at as usize, row.start + edge.at as usize),
+                Cut::Removed(at) => (row.start + at as usize, row.start + at as usize + 1),
+            };
+            if !rows.copy(near, base, from..at) {
+                return false;
+            }
+            from = next;
+            if let Cut::Added(edge) = cut
+                && !rows.push(near, edge.kind, edge.far)
+            {
+                return false;
+            }
+        }
+        rows.copy(near, base, from..row.end)
+    }
+
     /// Adds or ends an edge; `false` when it is as the change says. `by_id` orders other ends.
     fn apply(&mut self, change: RowChange, by_id: impl Fn(u32, u32) -> Ordering) -> bool {
         let RowChange { spot, revision, .. } = change;
@@ -253,8 +284,13 @@ impl DeltaRow {
 struct Chunk {
     /// One bit for each ordinal.
     changed: [u64; CHUNK / 64],
+    /// How many bits are set before each word.
+    ranks: [u16; CHUNK / 64],
     /// The rows of the set bits, in order.
     rows: Vec<Arc<DeltaRow>>,
+    /// The newest revision that changes a row.
+    newest: u64,
+    flat: FlatSlot,
 }
 
 impl Chunk {
@@ -264,11 +300,28 @@ impl Chunk {
     }
 
     /// How many changed rows are before a slot.
+    #[inline]
     fn rank(&self, slot: usize) -> usize {
-        let whole = &self.changed[..slot / 64];
-        let before: u32 = whole.iter().map(|word| word.count_ones()).sum();
         let part = self.changed[slot / 64] & ((1 << (slot % 64)) - 1);
-        (before + part.count_ones()) as usize
+        usize::from(self.ranks[slot / 64]) + part.count_ones() as usize
+    }
+
+    /// Notes that a row changes; whether it is the first time.
+    fn insert(&mut self, slot: usize) -> bool {
+        if self.has(slot) {
+            return false;
+        }
+        self.changed[slot / 64] |= 1 << (slot % 64);
+        self.ranks[slot / 64 + 1..]
+            .iter_mut()
+            .for_each(|rank| *rank += 1);
+        true
+    }
+
+    /// The slots of the changed rows, and the rows.
+    fn changed_rows(&self) -> impl Iterator<Item = (usize, &DeltaRow)> {
+        let slots = (0..CHUNK).filter(|&slot| self.has(slot));
+        slots.zip(self.rows.iter().map(|row| &**row))
     }
 
     /// Without its rows.
@@ -283,6 +336,7 @@ pub(super) struct Delta {
     chunks: Vec<Option<Arc<Chunk>>>,
     /// Of all chunks and rows: to count them when it is asked for would take a walk over all of them.
     bytes: usize,
+    flat_bytes: FlatBytes,
 }
 
 impl Delta {
@@ -300,6 +354,65 @@ impl Delta {
         chunk.has(slot).then(|| &*chunk.rows[chunk.rank(slot)])
     }
 
+    /// Whether a row has changes.
+    #[inline(always)]
+    pub(super) fn has(&self, ordinal: u32) -> bool {
+        let ordinal = ordinal as usize;
+        match self.chunks.get(ordinal / CHUNK) {
+            Some(Some(chunk)) => chunk.has(ordinal % CHUNK),
+            _ => false,
+        }
+    }
+
+    /// Where a changed row lies in one piece, as it is at a revision.
+    #[inline]
+    pub(super) fn flat_row(&self, ordinal: u32, revision: u64) -> Option<(&Rows, Range<usize>)> {
+        let ordinal = ordinal as usize;
+        let chunk = self.chunks.get(ordinal / CHUNK)?.as_deref()?;
+        match revision >= chunk.newest {
+            true => chunk.flat.get()?.row(ordinal % CHUNK),
+            false => None,
+        }
+    }
+
+    /// Notes that a row is read in parts. Perhaps the chunk's rows are copied for those who come later, into at most
+    /// `room_bytes`.
+    pub(super) fn flatten(
+        &self,
+        ordinal: u32,
+        revision: u64,
+        base: &Rows,
+        room_bytes: impl FnOnce() -> u64,
+    ) {
+        let index = ordinal as usize / CHUNK;
+        let Some(Some(chunk)) = self.chunks.get(index) else {
+            return;
+        };
+        let is_due = revision >= chunk.newest
+            && chunk.flat.get().is_none()
+            && chunk.flat.is_worth_while(chunk.rows.len());
+        if !is_due {
+            return;
+        }
+        let mut rows = RowsBuilder::new(CHUNK);
+        for (slot, changes) in chunk.changed_rows() {
+            let row = base.row((index * CHUNK + slot) as u32);
+            if row.len() + changes.added.len() <= ROW_MAX
+                && !changes.copy_to(&mut rows, slot as u32, base, row, chunk.newest)
+            {
+                return;
+            }
+        }
+        if let Some(flat) = Flat::new(rows.finish(), &self.flat_bytes, room_bytes()) {
+            chunk.flat.set(flat);
+        }
+    }
+
+    /// What the copies take that readers have had made.
+    pub(super) fn flat_bytes(&self) -> u64 {
+        self.flat_bytes.get()
+    }
+
     /// Adds or ends an edge; `false` when it is as the change says. `by_id` orders other ends.
     pub(super) fn apply(
         &mut self,
@@ -307,7 +420,7 @@ impl Delta {
         change: RowChange,
         by_id: impl Fn(u32, u32) -> Ordering,
     ) -> bool {
-        self.change_row(near, |row| row.apply(change, by_id))
+        self.change_row(near, change.revision, |row| row.apply(change, by_id))
     }
 
     /// Applies the changes of one row, in the order (kind, id) of their edges and for each edge in that of revisions.
@@ -318,18 +431,26 @@ impl Delta {
         changes: &[RowChange],
         by_id: impl Fn(u32, u32) -> Ordering,
     ) -> u64 {
-        self.change_row(near, |row| match changes.len() < MERGE_MIN {
-            true => {
-                let each = changes.iter();
-                let changed = each.filter(|change| row.apply(**change, &by_id));
-                changed.count() as u64
+        let newest = changes.iter().map(|change| change.revision).max();
+        self.change_row(near, newest.unwrap_or(0), |row| {
+            match changes.len() < MERGE_MIN {
+                true => {
+                    let each = changes.iter();
+                    let changed = each.filter(|change| row.apply(**change, &by_id));
+                    changed.count() as u64
+                }
+                false => row.merge(changes, by_id),
             }
-            false => row.merge(changes, by_id),
         })
     }
 
     /// Changes a row of its own: what a reader may hold is copied.
-    fn change_row<T>(&mut self, ordinal: u32, change: impl FnOnce(&mut DeltaRow) -> T) -> T {
+    fn change_row<T>(
+        &mut self,
+        ordinal: u32,
+        revision: u64,
+        change: impl FnOnce(&mut DeltaRow) -> T,
+    ) -> T {
         let (chunk, slot) = (ordinal as usize / CHUNK, ordinal as usize % CHUNK);
         if self.chunks.len() <= chunk {
             self.chunks.resize(chunk + 1, None);
@@ -339,16 +460,21 @@ impl Delta {
         let chunk = Arc::make_mut(chunk.get_or_insert_with(|| {
             Arc::new(Chunk {
                 changed: [0; CHUNK / 64],
+                ranks: [0; CHUNK / 64],
                 rows: Vec::new(),
+                newest: 0,
+                flat: FlatSlot::default(),
             })
         }));
+        chunk.newest = chunk.newest.max(revision);
+        // One that no reader has is changed where it is.
+        chunk.flat = FlatSlot::default();
         let rank = chunk.rank(slot);
-        if chunk.has(slot) {
+        if chunk.insert(slot) {
+            chunk.rows.insert(rank, Arc::default());
+        } else {
             // Before it is copied: a copy has no room to grow.
             before += chunk.rows[rank].memory_bytes();
-        } else {
-            chunk.changed[slot / 64] |= 1 << (slot % 64);
-            chunk.rows.insert(rank, Arc::default());
         }
         let row = Arc::make_mut(&mut chunk.rows[rank]);
         let result = change(row);
@@ -357,6 +483,7 @@ impl Delta {
         result
     }
 
+    /// Without the copies that readers have had made.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.bytes + self.chunks.capacity() * 8) as u64
     }

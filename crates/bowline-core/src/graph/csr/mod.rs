@@ -44,6 +44,7 @@ mod build;
 mod catch_up;
 mod delta;
 mod file;
+mod flat;
 mod ids;
 mod rows;
 mod state;

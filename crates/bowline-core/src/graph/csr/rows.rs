@@ -266,6 +266,14 @@ impl RowsBuilder {
         true
     }
 
+    /// Adds edges of another row; `false` when there are as many as places can number.
+    #[must_use]
+    pub(super) fn copy(&mut self, near: u32, other: &Rows, places: Range<usize>) -> bool {
+        places
+            .into_iter()
+            .all(|place| self.push(near, other.kind(place), other.far[place]))
+    }
+
     /// What the rows of so many edges take in memory, once they are closed.
     pub(super) fn finished_bytes(&self) -> u64 {
         let kind_bytes = match self.built.kinds {

@@ -108,24 +108,30 @@ pub struct EdgeChange {
     pub is_put: bool,
 }
 
-/// The rows of one direction, of every kind, without changes since the base.
+/// The rows of one direction, of every kind, that lie in one piece.
 #[derive(Clone, Copy, Debug)]
 pub struct PlainRows<'a> {
     rows: &'a Rows,
     /// `None` without changes.
     delta: Option<&'a Delta>,
+    state: &'a State,
+    revision: u64,
     direction: Direction,
     is_lent: bool,
     is_worth_prefetching: bool,
 }
 
 impl<'a> PlainRows<'a> {
-    /// The neighbors of an ordinal as they lie in the base's arrays; `None` when they do not.
+    /// The neighbors of an ordinal as they lie in memory; `None` when they do not lie in one piece.
     #[inline(always)]
     pub(crate) fn get(&self, near: u32) -> Option<(&'a [u32], PlainKinds<'a>)> {
-        let is_changed = |delta: &Delta| delta.row(near).is_some();
-        if !self.is_lent || self.delta.is_some_and(is_changed) {
+        if !self.is_lent {
             return None;
+        }
+        if let Some(delta) = self.delta
+            && delta.has(near)
+        {
+            return self.get_changed(delta, near);
         }
         let rows = self.rows;
         let row = rows.row(near);
@@ -133,10 +139,25 @@ impl<'a> PlainRows<'a> {
         Some((rows.far(row), PlainKinds { rows, first }))
     }
 
+    /// The same of a row with changes. Not inlined, so that the loops over rows without changes keep their state in
+    /// registers.
+    #[inline(never)]
+    fn get_changed(&self, delta: &'a Delta, near: u32) -> Option<(&'a [u32], PlainKinds<'a>)> {
+        let revision = self.revision;
+        let Some((rows, row)) = delta.flat_row(near, revision) else {
+            // Perhaps for the last time.
+            delta.flatten(near, revision, self.rows, || self.state.room_bytes() / 2);
+            return None;
+        };
+        let first = row.start;
+        Some((rows.far(row), PlainKinds { rows, first }))
+    }
+
     /// Whether [`PlainRows::get`] would give no edges; `false` also if that is not known at once.
     #[inline(always)]
     pub(crate) fn is_empty(&self, near: u32) -> bool {
-        self.is_lent && self.delta.is_none() && self.rows.is_empty_row(near)
+        let is_changed = self.delta.is_some_and(|delta| delta.has(near));
+        self.is_lent && !is_changed && self.rows.is_empty_row(near)
     }
 
     #[inline]
@@ -249,11 +270,21 @@ impl State {
         let (base, deltas) = (self.base.memory_bytes(), self.delta_bytes());
         self.changes > FOLD_MIN.max(self.edge_count() / FOLD_PART)
             || deltas > FOLD_MIN_BYTES.max(base / 2)
-            || base + deltas > self.budget_bytes
+            || base + deltas + self.flat_bytes() > self.budget_bytes
     }
 
     pub(super) fn memory_bytes(&self) -> u64 {
-        self.base.memory_bytes() + self.delta_bytes()
+        self.base.memory_bytes() + self.delta_bytes() + self.flat_bytes()
+    }
+
+    /// What the budget leaves.
+    fn room_bytes(&self) -> u64 {
+        self.budget_bytes.saturating_sub(self.memory_bytes())
+    }
+
+    /// What the copies of changed rows take.
+    pub(super) fn flat_bytes(&self) -> u64 {
+        self.out.flat_bytes() + self.incoming.flat_bytes()
     }
 
     /// What the changes take.
@@ -282,9 +313,14 @@ impl State {
         })
     }
 
-    /// The rows of one direction and filter that lie in the base's arrays as they are asked for.
+    /// The rows of one direction and filter at a revision that lie in one piece.
     #[inline]
-    pub(crate) fn plain_rows(&self, direction: Direction, filter: &KindFilter) -> PlainRows<'_> {
+    pub(crate) fn plain_rows(
+        &self,
+        direction: Direction,
+        revision: u64,
+        filter: &KindFilter,
+    ) -> PlainRows<'_> {
         /// The arrays of fewer blocks stay in the caches anyway.
         const WORTH_PREFETCHING: usize = 1 << 15;
         let (rows, delta) = match direction {
@@ -294,6 +330,8 @@ impl State {
         PlainRows {
             rows,
             delta: Some(delta).filter(|delta| !delta.is_empty()),
+            state: self,
+            revision,
             direction,
             is_lent: direction != Direction::Both && matches!(filter, KindFilter::All),
             is_worth_prefetching: self.base.ids.len() >= WORTH_PREFETCHING,
@@ -314,7 +352,7 @@ impl State {
         mut visit: impl FnMut(u32, KindId, Direction) -> ControlFlow<B>,
     ) -> ControlFlow<B> {
         // The common case has a loop of its own, into which `visit` is compiled.
-        let Some((nodes, kinds)) = self.plain_rows(direction, filter).get(near) else {
+        let Some((nodes, kinds)) = self.plain_rows(direction, revision, filter).get(near) else {
             return self.visit_any(near, direction, revision, filter, &mut visit);
         };
         for (place, &far) in nodes.iter().enumerate() {

@@ -95,7 +95,7 @@ fn every_revision_from_the_base_on_has_its_edges() {
         let known: BTreeSet<_> = first.iter().flat_map(|edge| [edge.0, edge.2]).collect();
         let mut history = History(vec![first.clone()]);
         let mut state = State::new(base(&known, &first, 0), u64::MAX);
-        let mut oldest = 0;
+        let (mut oldest, mut copies) = (0, 0);
         for revision in 1..40u64 {
             let mut edges = history.0[revision as usize - 1].clone();
             for _ in 0..random.usize(..4) {
@@ -139,7 +139,60 @@ fn every_revision_from_the_base_on_has_its_edges() {
                     }
                 }
             }
+            copies += u64::from(state.flat_bytes() > 0);
         }
+        assert!(copies > 0, "seed {seed}: no changed row was copied");
+    }
+}
+
+/// Changed rows that are read again and again are copied within half of what the budget leaves; a change ends the copies
+/// of its chunk, and a long row has none.
+#[test]
+fn changed_rows_are_copied_within_the_budget_until_they_change() {
+    const HUB: u128 = 3;
+    let ids: Vec<_> = (0..3000).map(BlockId).collect();
+    let degree = |near: u128| if near == HUB { 2000 } else { 4 };
+    let edges = ids.iter().flat_map(|&near| {
+        let ends = (1..=degree(near.0)).map(move |step| BlockId((near.0 + step) % 3000));
+        ends.map(move |far| (near, KindId(1), far))
+    });
+    let edges: BTreeSet<Edge> = edges.collect();
+    let base = || base(&ids.iter().copied().collect(), &edges, 0);
+    let size = base().memory_bytes();
+    for (room, copied) in [(1 << 20, 8), (8 << 10, 0)] {
+        let mut state = State::new(base(), size + room);
+        let change = |state: &mut State, revision, near: u128| {
+            state.apply(&EdgeChange {
+                source: BlockId(near),
+                target: BlockId(near),
+                revision,
+                kind: KindId(1),
+                is_put: true,
+            });
+        };
+        (1..10).for_each(|near| change(&mut state, 1, near as u128));
+        let read = |state: &State, revision| {
+            for _ in 0..3 {
+                for &near in &ids[..20] {
+                    let found = visited(state, near, Direction::Out, revision, &KindFilter::All);
+                    let is_changed = (1..10).contains(&near.0) && revision > 0;
+                    assert_eq!(found.len() as u128, degree(near.0) + u128::from(is_changed));
+                }
+            }
+        };
+        read(&state, 0);
+        assert_eq!(state.flat_bytes(), 0, "an old revision needs none");
+        read(&state, 1);
+        // A place for each ordinal of the chunk, and an edge takes four bytes and one.
+        let bytes = u64::from(copied > 0) * 1025 * 4 + copied * 5 * 5;
+        assert_eq!(state.flat_bytes(), bytes);
+        let before = state.clone();
+        change(&mut state, 2, 30);
+        read(&state, 1);
+        assert_eq!(state.flat_bytes(), bytes, "that of the state before");
+        read(&before, 1);
+        drop(before);
+        assert_eq!(state.flat_bytes(), 0, "and not of what has changed");
     }
 }
 

@@ -500,12 +500,6 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
             Some((parent, neighbor)) => (parent, neighbor.kind),
             None => (NONE, KindId(0)),
         };
-        let entry = VisitEntry {
-            node,
-            depth,
-            parent: from,
-            kind,
-        };
         // A block that is not admitted ends the traversal, so that its mark does not matter.
         let at = if self.marks.insert(node) {
             let entries = &self.found.entries;
@@ -520,11 +514,17 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
                 return Ok(Some(stop));
             }
             let at = self.found.count();
-            self.found.entries.push(entry);
+            // Made where it goes: a copy from elsewhere would wait for the four writes to there.
+            self.found.entries.push(VisitEntry {
+                node,
+                depth,
+                parent: from,
+                kind,
+            });
             self.note_found(at);
             at as u32
         } else if self.cut
-            && let Some(at) = self.moved(entry)
+            && let Some(at) = self.moved(node, depth, from, kind)
         {
             at
         } else {
@@ -549,7 +549,13 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
 
     /// Gives a node that was found before another parent if it is less deep there; its place, if it moved.
     #[cold]
-    fn moved(&mut self, entry: VisitEntry<W::Node>) -> Option<u32> {
+    fn moved(&mut self, node: W::Node, depth: u32, parent: u32, kind: KindId) -> Option<u32> {
+        let entry = VisitEntry {
+            node,
+            depth,
+            parent,
+            kind,
+        };
         let entries = &mut self.found.entries;
         let places = self.places.get_or_insert_with(|| {
             let mut places = self.budget.graph.places();
