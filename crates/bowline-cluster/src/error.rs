@@ -123,6 +123,12 @@ pub enum Error {
     /// Another member has this URL.
     #[error("another member has this peer URL")]
     PeerUrlExists,
+    /// A member's name or URLs do not fit into the membership.
+    #[error(
+        "the name and the URLs are too much for the membership: a member has at most 64 URLs of 4 KiB, and \
+         all members have 12 KiB"
+    )]
+    MemberTooLarge,
     /// The learner lags too far behind for promotion.
     #[error("the learner has not caught up with the leader yet: try again later")]
     LearnerNotReady,

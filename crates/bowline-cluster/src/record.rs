@@ -46,6 +46,8 @@ const CONFIGS_MAX: usize = 8;
 const MEMBERS_MAX: usize = 4096;
 const URLS_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 4096;
+/// A change leads to no larger membership: the mark of what is applied holds it, and has 16 KiB.
+const MEMBERSHIP_BYTES_MAX: usize = 12 << 10;
 
 /// Why bytes are not a valid record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -237,6 +239,19 @@ pub(crate) fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
         put_varint(out, *node);
         encode_member(member, version, out);
     }
+}
+
+/// Whether every member takes a membership with this member in place of `id`, or beside the others. What is appended and
+/// cannot be decoded stops all who have it.
+pub(crate) fn fits_in(membership: &Membership, id: NodeId, member: &Member) -> bool {
+    let mut others = Vec::new();
+    encode_membership(membership, &mut others);
+    let mut one = Vec::new();
+    put_varint(&mut one, id);
+    encode_member(member, VERSION, &mut one);
+    let mut reader = Reader::new(&one);
+    let decodes = reader.varint().is_some() && decode_member(&mut reader, VERSION).is_ok();
+    decodes && others.len() + one.len() <= MEMBERSHIP_BYTES_MAX
 }
 
 /// Appends a member.

@@ -120,7 +120,14 @@ impl Machinery {
             .expect("start");
         let data_dir = std::path::Path::new(DIR);
         let (vfs, echo) = (self.vfs.clone(), Arc::new(Echo));
-        let service = peer_service(raft.clone(), vfs, data_dir, peers.clone(), echo);
+        let service = peer_service(
+            raft.clone(),
+            vfs,
+            data_dir,
+            Arc::default(),
+            peers.clone(),
+            echo,
+        );
         let listener = match listener {
             Some(listener) => listener,
             None => TcpListener::bind(self.address).await.expect("bind again"),

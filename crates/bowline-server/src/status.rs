@@ -373,7 +373,9 @@ impl From<Error> for Fault {
             Error::Unhealthy => Fault::Unhealthy,
             Error::TooManyLeaseKeys => Fault::TooManyLeaseKeys,
             Error::Repairing => Fault::Repairing,
-            error @ Error::NoOtherVoter => Fault::Unfit(error.to_string()),
+            error @ (Error::NoOtherVoter | Error::MemberTooLarge) => {
+                Fault::Unfit(error.to_string())
+            }
             Error::RequestTooDeep { .. } => Fault::TooManyOperations,
             Error::Storage(error) => error.into(),
             other => Fault::Internal(other.to_string()),

@@ -87,6 +87,7 @@ pub(super) fn of_node(error: &bowline_cluster::Error) -> Exit {
         | E::PlaceTaken { .. }
         | E::MemberNotFound { .. }
         | E::PeerUrlExists
+        | E::MemberTooLarge
         | E::Refused(_)
         | E::ProposalRefused { .. }
         | E::RequestTooLarge { .. }

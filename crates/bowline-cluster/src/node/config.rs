@@ -75,6 +75,9 @@ pub struct NodeConfig {
     pub peers: PeerOptions,
 }
 
+/// A membership holds no longer name.
+const NAME_BYTES_MAX: usize = 1024;
+
 impl NodeConfig {
     /// A cluster of one in `data_dir`, on loopback ports that the system chooses.
     #[must_use]
@@ -129,6 +132,9 @@ impl NodeConfig {
         };
         if self.name.is_empty() {
             return refuse("name", "it is empty");
+        }
+        if self.name.len() > NAME_BYTES_MAX {
+            return refuse("name", &format!("it is longer than {NAME_BYTES_MAX} bytes"));
         }
         if self.listen_peer_urls.is_empty() {
             return refuse("listen-peer-urls", "there is none");

@@ -18,6 +18,7 @@ use super::limits::LEASE_KEYS_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::peer::Confirmation;
 use crate::raft::MembershipChange;
+use crate::record::fits_in;
 use crate::types::{LogId, Member, NodeId};
 
 /// The most learners that wait for automatic promotion.
@@ -385,6 +386,13 @@ impl Core {
         }
     }
 
+    fn check_fits(&self, id: NodeId, member: &Member) -> Result<()> {
+        match fits_in(&self.membership(), id, member) {
+            true => Ok(()),
+            false => Err(Error::MemberTooLarge),
+        }
+    }
+
     /// Adds a learner; a future voter is promoted once it has caught up.
     async fn add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberInfo> {
         if !self.is_leading() {
@@ -417,6 +425,7 @@ impl Core {
             wants_vote: !is_learner,
             ..Member::default()
         };
+        self.check_fits(id, &member)?;
         let nodes = [(id, member)].into_iter().collect();
         self.change(MembershipChange::AddNodes(nodes), turn).await?;
         self.info(id).ok_or(Error::LeaderChanged)
@@ -524,6 +533,7 @@ impl Core {
         member: Member,
         turn: OwnedMutexGuard<()>,
     ) -> Result<()> {
+        self.check_fits(id, &member)?;
         let nodes = [(id, member)].into_iter().collect();
         self.change(MembershipChange::SetNodes(nodes), turn).await
     }
@@ -667,6 +677,7 @@ fn is_of_membership(error: &Error) -> bool {
         error,
         Error::MemberNotFound { .. }
             | Error::PeerUrlExists
+            | Error::MemberTooLarge
             | Error::NotLearner { .. }
             | Error::NotEnoughStarted
             | Error::TooManyLearners

@@ -226,6 +226,7 @@ impl LeaderResponse {
                     Error::Unhealthy => (Reason::Unhealthy, 0),
                     Error::TooManyLeaseKeys => (Reason::TooManyLeaseKeys, 0),
                     Error::NoOtherVoter => (Reason::NoOtherVoter, 0),
+                    Error::MemberTooLarge => (Reason::MemberTooLarge, 0),
                     _ => (Reason::Other, 0),
                 };
                 A::Refused(proto::Refused {
@@ -283,6 +284,7 @@ impl LeaderResponse {
                     (Reason::Unhealthy, Error::Unhealthy),
                     (Reason::TooManyLeaseKeys, Error::TooManyLeaseKeys),
                     (Reason::NoOtherVoter, Error::NoOtherVoter),
+                    (Reason::MemberTooLarge, Error::MemberTooLarge),
                 ];
                 let mut known = reasons.into_iter();
                 let known = known.find(|(reason, _)| *reason as u32 == refused.reason);
@@ -314,6 +316,7 @@ enum Reason {
     PlaceTaken = 13,
     TooManyLeaseKeys = 14,
     NoOtherVoter = 15,
+    MemberTooLarge = 16,
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -56,6 +56,7 @@ impl Core {
         let saving = crate::blocking::spawn(move || member.add_owed(last));
         // A heartbeat and the first append may report it at the same time.
         if saving.await.map_err(Error::stopped)?? {
+            self.replica.skip_file_ids(fastrand::u32(..));
             self.counts.losses_found.fetch_add(1, Ordering::Relaxed);
             tracing::error!(
                 acknowledged = last.index,

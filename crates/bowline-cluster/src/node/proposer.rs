@@ -205,11 +205,12 @@ pub fn command_bytes(command: &Command) -> usize {
         compare.key.len() + compare.range_end.len() + value + 24
     }
     fn txn(t: &Txn) -> usize {
+        // With what an operation takes beside its texts.
         let op = |op: &Op| match op {
-            Op::Put(put) => put.key.len() + put.value.len(),
-            Op::Range(range) => range.key.len() + range.range_end.len(),
-            Op::DeleteRange(delete) => delete.key.len() + delete.range_end.len(),
-            Op::Txn(inner) => txn(inner),
+            Op::Put(put) => put.key.len() + put.value.len() + 32,
+            Op::Range(range) => range.key.len() + range.range_end.len() + 72,
+            Op::DeleteRange(delete) => delete.key.len() + delete.range_end.len() + 16,
+            Op::Txn(inner) => txn(inner) + 16,
         };
         let ops = t.success.iter().chain(&t.failure).map(op);
         ops.sum::<usize>() + t.compares.iter().map(compare).sum::<usize>()
@@ -432,7 +433,10 @@ fn forwarded(status: &tonic::Status) -> Handed {
 #[cfg(test)]
 mod tests {
     use bowline::{Block, BlockId, Edge};
-    use bowline_replica::{Compare, GraphWrite, Op, PutOp, Relation, Target, Txn};
+    use bowline_replica::{
+        Compare, DeleteRangeOp, GraphWrite, Op, PutOp, RangeOp, Relation, Target, Txn,
+        encode_commands,
+    };
 
     use super::*;
 
@@ -462,6 +466,27 @@ mod tests {
             ..Txn::default()
         };
         assert!(command_bytes(&Command::Txn(txn)) >= large.len());
+        // Operations counted as their texts only, and a nested transaction as nothing.
+        for op in [
+            Op::Txn(Txn::default()),
+            Op::Range(RangeOp::default()),
+            Op::DeleteRange(DeleteRangeOp::default()),
+            Op::Put(PutOp::default()),
+        ] {
+            let txn = Txn {
+                failure: vec![op; 1000],
+                ..Txn::default()
+            };
+            let command = Command::Txn(txn);
+            let mut encoded = Vec::new();
+            encode_commands([&command].into_iter(), &mut encoded);
+            let encoded = encoded.len();
+            let counted = command_bytes(&command);
+            assert!(
+                counted + 100 >= encoded,
+                "{counted} of {encoded}: {command:?}"
+            );
+        }
         let small = GraphWrite::DeleteBlock(id);
         let size = command_bytes(&Command::Graph(vec![small; 10_000]));
         assert!((160_000..1_000_000).contains(&size), "{size}");

@@ -199,11 +199,17 @@ async fn mend(core: &Core) {
             while core.repairs.yields() {
                 tokio::time::sleep(PAUSE).await;
             }
-            if core.repairs.was_put_off().is_some() {
-                continue;
+        } else {
+            // What the state machine waits for is another member's state, whoever has asked.
+            while core.repairs.is_waiting() {
+                tokio::time::sleep(PAUSE).await;
             }
-            core.clear_own_alarm().await;
         }
+        if core.repairs.was_put_off().is_some() {
+            continue;
+        }
+        core.forget_hashes();
+        core.clear_own_alarm().await;
         core.damage.is_mended();
     }
 }

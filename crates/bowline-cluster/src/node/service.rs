@@ -156,6 +156,7 @@ impl PeerService for Service {
             let _yielding = self.0.repairs.yield_to_consensus();
             installing.await;
         }
+        self.0.forget_hashes();
         // It was too old to be installed.
         if let Some(damage) = self.0.repairs.was_put_off() {
             self.0.damage.note(damage);

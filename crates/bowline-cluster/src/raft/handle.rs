@@ -83,6 +83,8 @@ pub(crate) enum Outcome {
 pub(crate) struct Raft {
     inner: openraft::Raft<TypeConfig, StateMachine>,
     metrics: WatchReceiverOf<TypeConfig, Metrics>,
+    /// Held by the one snapshot that arrives, through whichever listener: all use the same directory.
+    arrival: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// How many orders to apply may wait for the state machine. Each is of one round of the consensus and takes about 100
@@ -129,7 +131,11 @@ impl Raft {
         let inner = openraft::Raft::new(id, Arc::new(config), network, log, machine).await;
         let inner = inner.map_err(Error::stopped)?;
         let metrics = inner.metrics();
-        Ok(Raft { inner, metrics })
+        Ok(Raft {
+            inner,
+            metrics,
+            arrival: Arc::default(),
+        })
     }
 
     /// The present state.
@@ -282,7 +288,8 @@ impl Raft {
         peers: Peers,
         service: Arc<dyn PeerService>,
     ) -> PeerServer<PeerGrpc<StateMachine>> {
-        peer_service(self.inner.clone(), vfs, data_dir, peers, service)
+        let arrival = self.arrival.clone();
+        peer_service(self.inner.clone(), vfs, data_dir, arrival, peers, service)
     }
 }
 

@@ -10,7 +10,7 @@
 //! The consensus may send a snapshot of its own meanwhile, to a member whose log lags too far. It replaces the tables as
 //! well, and needs the state machine: so that goes on, passes entries over, and takes the snapshot.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use bowline_storage::Index;
 use parking_lot::Mutex;
@@ -49,8 +49,8 @@ pub(crate) struct Repairs {
     is_up: AtomicBool,
     /// The damage that was met before.
     put_off: Mutex<Option<String>>,
-    /// Whether a snapshot of the consensus is about to be installed.
-    yields: AtomicBool,
+    /// How many snapshots of the consensus are about to be installed.
+    yields: AtomicUsize,
     wanted: watch::Sender<Option<Wanted>>,
     waiting: Mutex<Option<oneshot::Sender<Arrival>>>,
     /// When a leader has last said that a snapshot is on its way.
@@ -65,7 +65,7 @@ pub(crate) struct Yielding<'a>(&'a Repairs);
 
 impl Drop for Yielding<'_> {
     fn drop(&mut self) {
-        self.0.yields.store(false, Ordering::SeqCst);
+        self.0.yields.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -91,14 +91,14 @@ impl Repairs {
     /// A snapshot of the consensus is to be installed, until the result is dropped: the state machine waits for no
     /// other.
     pub(crate) fn yield_to_consensus(&self) -> Yielding<'_> {
-        self.yields.store(true, Ordering::SeqCst);
+        self.yields.fetch_add(1, Ordering::SeqCst);
         // Whoever waits is told that nothing comes.
         self.waiting.lock().take();
         Yielding(self)
     }
 
     pub(crate) fn yields(&self) -> bool {
-        self.yields.load(Ordering::SeqCst)
+        self.yields.load(Ordering::SeqCst) > 0
     }
 
     /// Puts the repair off until the member has started.
@@ -209,5 +209,23 @@ impl Repairs {
         let gone = || "this member does not wait any longer".to_owned();
         waiting.send(arrival).map_err(|_| gone())?;
         result.await.map_err(|_| gone())?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of one installation said that none was under way, though the next had begun: who met damage then waited for
+    /// a snapshot that could not arrive. Found by review.
+    #[test]
+    fn the_end_of_one_installation_is_not_that_of_the_next() {
+        let repairs = Repairs::default();
+        let first = repairs.yield_to_consensus();
+        let second = repairs.yield_to_consensus();
+        drop(first);
+        assert!(repairs.yields());
+        drop(second);
+        assert!(!repairs.yields());
     }
 }

@@ -58,6 +58,16 @@ impl FileSet {
         self.next_file_id.load(Ordering::Relaxed)
     }
 
+    /// Whether an id is one that this member gives: its upper half is the member's.
+    pub(super) fn is_own(&self, id: u64) -> bool {
+        id >> 32 == self.next_file_id() >> 32
+    }
+
+    /// Makes all later ids at least `next`. The caller keeps flushes and compactions out.
+    pub(super) fn raise_file_id(&self, next: u64) {
+        self.next_file_id.fetch_max(next, Ordering::Relaxed);
+    }
+
     pub(super) fn open_table(&self, meta: &TableMeta) -> Result<Table> {
         let path = self.layout.table(meta.file_id);
         let (cache, counters) = (self.cache.clone(), self.counters.clone());

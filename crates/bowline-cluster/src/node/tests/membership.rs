@@ -35,6 +35,17 @@ async fn an_embedded_database_grows_to_three_members_without_a_stop() {
     for name in ["second", "third"] {
         let url = free_urls(1).remove(0);
         let added = client.member_add(vec![url.clone()], false).await.unwrap();
+        // It was appended, and nobody could decode it.
+        let long = format!("http://{}:1", "a".repeat(5000));
+        for urls in [
+            vec![long],
+            (0..65).map(|n| format!("http://h:{n}")).collect(),
+        ] {
+            let refused = client.member_add(urls.clone(), false).await;
+            assert!(matches!(refused, Err(Error::MemberTooLarge)), "{refused:?}");
+            let refused = client.member_update(added.id, urls).await;
+            assert!(matches!(refused, Err(Error::MemberTooLarge)), "{refused:?}");
+        }
         let again = client.member_add(vec![url.clone()], false).await;
         assert!(matches!(again, Err(Error::PeerUrlExists)), "{again:?}");
         let config = NodeConfig {

@@ -392,6 +392,42 @@ fn hold_back(three: &Three, member: usize, is_held: bool) {
     }
 }
 
+/// An administrator asked for a repair of a member whose state machine waited for a snapshot already: the alarm stayed, and
+/// nobody could write, until it was asked for once more. Found by review.
+#[tokio::test]
+async fn a_repair_that_is_asked_for_while_one_waits_clears_the_alarm_too() {
+    let three = filled(|_| {}).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    let id = three.client(member).status().member_id;
+    hold_back(&three, member, true);
+    let core = three.client(member).core().clone();
+    let waiting = core.clone();
+    let rebuilt = tokio::spawn(async move {
+        let raft = waiting.raft.clone();
+        raft.rebuild("the test wants it".to_owned(), 10 * PATIENCE)
+            .await
+    });
+    eventually("it waits", || core.repairs.is_waiting()).await;
+    let alarm = Command::Alarm {
+        member: id,
+        kind: AlarmKind::Corrupt,
+        is_raised: true,
+    };
+    surely(&three.client(leader), &alarm).await;
+    three.client(leader).member_repair(id).await.unwrap();
+    hold_back(&three, member, false);
+    rebuilt.await.unwrap().unwrap();
+    let client = three.client(leader);
+    eventually("the alarm is cleared", || {
+        client.core().replica.alarms().is_empty()
+    })
+    .await;
+    drop((core, client));
+    is_sound(&three, member).await;
+    three.shutdown().await;
+}
+
 /// The transfer of large tables takes longer than a member waits for a leader that sends them: it gave up, wanted newer
 /// ones, refused those that came, and so on.
 #[tokio::test]

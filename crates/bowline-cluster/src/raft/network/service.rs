@@ -106,11 +106,12 @@ where
 }
 
 /// The service for a tonic server: Raft's requests go to `raft`, the others to `service`. Snapshots arrive in
-/// `INCOMING_DIR` of `data_dir`.
+/// `INCOMING_DIR` of `data_dir`, one at a time under `arrival`.
 pub fn peer_service<M>(
     raft: Raft<TypeConfig, M>,
     vfs: Arc<dyn Vfs>,
     data_dir: &std::path::Path,
+    arrival: Arc<tokio::sync::Mutex<()>>,
     peers: Peers,
     service: Arc<dyn PeerService>,
 ) -> PeerServer<PeerGrpc<M>>
@@ -122,7 +123,7 @@ where
         raft,
         vfs,
         incoming: data_dir.join(INCOMING_DIR),
-        arrival: Arc::default(),
+        arrival,
         peers,
         service,
     };
@@ -327,6 +328,10 @@ where
             ));
         }
         match self.service.is_member(from).await {
+            // Meanwhile a leader may have said what this member lacks.
+            true if !self.service.may_vote() => Err(Status::unavailable(
+                "this member has yet to get back what it had acknowledged",
+            )),
             true => Ok(request),
             false => Err(Status::permission_denied(format!(
                 "{from:016x} is no member of the cluster, as far as this member knows"
@@ -354,15 +359,33 @@ where
         // Until it is installed, which may have to wait for disk space.
         let arrival = Arc::new(self.arrival.clone().lock_owned().await);
         let (vfs, incoming) = (self.vfs.clone(), self.incoming.clone());
-        let mut receiver =
-            blocking(move || Receiver::begin(vfs, incoming, files, expected)).await?;
+        // Each step holds the guard: it goes on in its thread when the call has been dropped.
+        let guard = arrival.clone();
+        let mut receiver = blocking(move || {
+            let begun = Receiver::begin(vfs, incoming, files, expected);
+            drop(guard);
+            begun
+        })
+        .await?;
         while let Some(chunk) = chunks.message().await? {
             let Some(Part::Chunk(chunk)) = chunk.part else {
                 return Err(Status::invalid_argument("a snapshot with two heads"));
             };
-            receiver = blocking(move || receiver.chunk(&chunk).map(|()| receiver)).await?;
+            let guard = arrival.clone();
+            receiver = blocking(move || {
+                let taken = receiver.chunk(&chunk).map(|()| receiver);
+                drop(guard);
+                taken
+            })
+            .await?;
         }
-        let (directory, files) = blocking(move || receiver.end()).await?;
+        let guard = arrival.clone();
+        let (directory, files) = blocking(move || {
+            let ended = receiver.end();
+            drop(guard);
+            ended
+        })
+        .await?;
         tracing::info!(id = head.id, last = ?meta.last_log_id, "a snapshot has arrived");
         let snapshot = SnapshotData::Incoming {
             state: head.state,
