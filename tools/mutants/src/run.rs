@@ -201,7 +201,9 @@ pub(crate) fn control(source: &Path, programs: &Programs, catalog: &Catalog) -> 
         let program = &programs[&(package.to_owned(), binary.to_owned())];
         let mut command = test_command(source, program, package);
         command.args(paths.iter()).envs(SMALL);
-        let end = watch_over(command, &format!("control-{package}-{binary}"))?;
+        // Many tests, when all mutants run.
+        let seconds_max = TEST_SECONDS_MAX + 20 * paths.len() as u64;
+        let end = watch_over(command, &format!("control-{package}-{binary}"), seconds_max)?;
         let seconds = start.elapsed().as_secs();
         match end {
             End::Passed => {
@@ -241,7 +243,11 @@ pub(crate) fn mutants(
             let run = || {
                 let mut command = test_command(source, program, &test.package);
                 command.arg(&test.path).env("BOWLINE_MUTANT", &mutant.name);
-                watch_over(command, &format!("{}-{}", mutant.name, test.path))
+                watch_over(
+                    command,
+                    &format!("{}-{}", mutant.name, test.path),
+                    TEST_SECONDS_MAX,
+                )
             };
             let (mut end, mut tries) = (run()?, 1);
             while matches!(end, End::Passed) && tries < TRIES_MAX {
@@ -324,7 +330,7 @@ fn test_command(source: &Path, program: &Path, package: &str) -> Command {
 }
 
 /// Runs a command to its end, or until it hangs.
-fn watch_over(mut command: Command, name: &str) -> Result<End, String> {
+fn watch_over(mut command: Command, name: &str, seconds_max: u64) -> Result<End, String> {
     let name: String = name
         .chars()
         .map(|c| if c.is_alphanumeric() { c } else { '_' })
@@ -335,7 +341,7 @@ fn watch_over(mut command: Command, name: &str) -> Result<End, String> {
     let again = file.try_clone().map_err(error)?;
     let child = command.stdin(Stdio::null()).stdout(file).stderr(again);
     let mut child = child.spawn().map_err(error)?;
-    let status = wait(&mut child).map_err(error)?;
+    let status = wait(&mut child, seconds_max).map_err(error)?;
     let output = std::fs::read(&log).map_err(error)?;
     let output = String::from_utf8_lossy(&output);
     std::fs::remove_file(&log).map_err(error)?;
@@ -347,13 +353,13 @@ fn watch_over(mut command: Command, name: &str) -> Result<End, String> {
 }
 
 /// Whether it succeeded, or nothing when it had to be stopped.
-fn wait(child: &mut Child) -> std::io::Result<Option<bool>> {
+fn wait(child: &mut Child, seconds_max: u64) -> std::io::Result<Option<bool>> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status.success()));
         }
-        if start.elapsed() > Duration::from_secs(TEST_SECONDS_MAX) {
+        if start.elapsed() > Duration::from_secs(seconds_max) {
             child.kill()?;
             child.wait()?;
             return Ok(None);
