@@ -234,6 +234,11 @@ pub(crate) fn respond_read<T>(message: T, point: &ReadPoint) -> Response<T> {
     response
 }
 
+/// Whether a reply was made by [`respond_read`].
+pub(crate) fn is_of_read<T>(response: &http::Response<T>) -> bool {
+    response.headers().contains_key(READ)
+}
+
 /// A reply with the applied index.
 pub(crate) fn respond_applied<T>(message: T, index: u64) -> Response<T> {
     let mut response = Response::new(message);

@@ -3,7 +3,8 @@
 //!
 //! Memory that is held *because a client has not finished* is charged to its connection and to the server:
 //! requests that have partly arrived, requests that wait for the cluster, unread replies, parts of streams,
-//! watches. A call that is answered at once is never charged.
+//! watches. A request is charged from its first byte until its call has an answer: a service that sees it has
+//! its memory already, so no change is refused for want of memory after it was begun.
 //!
 //! ```text
 //!  Charge ──▶ Account (of a connection) ──▶ Memory (of the server) ◀── queues of watches
@@ -20,7 +21,7 @@
 //! - Each charge is released exactly once, when its [`Charge`] is dropped.
 //! - Charging takes no lock.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -265,21 +266,21 @@ impl Drop for Charge {
 thread_local! {
     /// The connection whose call this thread is polling.
     static CURRENT: RefCell<Option<Arc<Account>>> = const { RefCell::new(None) };
-    /// The bytes of complete requests that the polled call has received.
-    static RECEIVED: Cell<usize> = const { Cell::new(0) };
+    /// The charge of the complete request that the polled call has received.
+    static RECEIVED: RefCell<Option<Charge>> = const { RefCell::new(None) };
 }
 
-/// Polls a call in the account of its connection. Also returns the bytes of complete requests it received.
+/// Polls a call in the account of its connection. Also returns the charge of a complete request it received.
 pub(crate) fn in_account<T>(
     account: &mut Option<Arc<Account>>,
     poll: impl FnOnce() -> T,
-) -> (T, usize) {
+) -> (T, Option<Charge>) {
     // The reference is moved in and out, so the reference count is not touched.
     let swap = |account: &mut Option<Arc<Account>>| {
         CURRENT.with_borrow_mut(|current| std::mem::swap(current, account));
     };
     swap(account);
-    let outer = RECEIVED.replace(0);
+    let outer = RECEIVED.take();
     let polled = poll();
     let received = RECEIVED.replace(outer);
     swap(account);
@@ -293,9 +294,9 @@ pub(crate) fn current_account(memory: &Arc<Memory>) -> Arc<Account> {
         .unwrap_or_else(|| memory.account())
 }
 
-/// Notes that a complete request has arrived; the call holds it from now on.
-pub(crate) fn received(bytes: usize) {
-    RECEIVED.set(RECEIVED.get() + bytes);
+/// Notes that a complete request has arrived; the call holds its charge from now on.
+pub(crate) fn received(charge: Charge) {
+    RECEIVED.set(Some(charge));
 }
 
 /// A partly received request or message: it is charged, and it has a deadline.
@@ -322,6 +323,15 @@ impl Partial {
         self.deadline = None;
         // A release is never refused.
         let _ = self.charge.set(0);
+    }
+
+    /// Notes that the request is complete, and takes the charge of its bytes: the charge of the part that has
+    /// waited becomes that of the whole.
+    pub(crate) fn complete(&mut self, bytes: usize) -> Result<Charge, OverBudget> {
+        self.deadline = None;
+        self.charge.set(bytes)?;
+        let none = Charge::none(self.charge.account.clone());
+        Ok(std::mem::replace(&mut self.charge, none))
     }
 
     /// Notes that the server waits for more, with so many bytes received.
@@ -412,16 +422,36 @@ mod tests {
         let mut outer = Some(memory.account());
         let of_outer = outer.clone().unwrap();
         let (inner_received, outer_received) = in_account(&mut outer, || {
-            received(7);
+            received(Charge::of(&of_outer, 7).unwrap());
             let (account, inner_received) = in_account(&mut Some(memory.account()), || {
-                received(5);
+                received(Charge::of(&current_account(&memory), 5).unwrap());
                 current_account(&memory)
             });
             assert!(!Arc::ptr_eq(&account, &of_outer));
             assert!(Arc::ptr_eq(&current_account(&memory), &of_outer));
             inner_received
         });
-        assert_eq!((inner_received, outer_received), (5, 7));
+        let bytes = |received: Option<Charge>| received.map(|charge| charge.bytes());
+        assert_eq!(
+            (bytes(inner_received), bytes(outer_received)),
+            (Some(5), Some(7))
+        );
         assert!(outer.is_some());
+    }
+
+    #[test]
+    fn the_charge_of_a_part_becomes_that_of_the_whole_request() {
+        let memory = Memory::new(1 << 20, 100_000);
+        let account = memory.account();
+        let mut partial = Partial::new(account.clone(), Duration::from_secs(60));
+        partial.charge.set(150_000).unwrap();
+        let charge = partial.complete(160_000).unwrap();
+        assert_eq!((charge.bytes(), account.used()), (160_000, 160_000));
+        drop(partial);
+        assert_eq!(account.used(), 160_000);
+        let mut other = Partial::new(account.clone(), Duration::from_secs(60));
+        assert!(other.complete(10_000).is_err());
+        drop(charge);
+        assert_eq!(account.used(), 0);
     }
 }

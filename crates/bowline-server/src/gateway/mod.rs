@@ -56,11 +56,6 @@ pub(crate) fn takes_stream(path: &str) -> bool {
     messages.is_some_and(|messages| messages.takes_stream)
 }
 
-/// The reply to a call that cannot continue.
-pub(crate) fn refuse(status: &Status) -> Response<Body> {
-    refusal::of(status)
-}
-
 /// The largest body, or value in a stream: base64 makes four bytes of three, and names and punctuation take
 /// some.
 fn body_bytes_max(message_bytes_max: usize) -> usize {

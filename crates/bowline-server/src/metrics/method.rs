@@ -126,6 +126,92 @@ impl Method {
             M::Watch | M::LeaseKeepAlive | M::ReflectionV1 | M::ReflectionV1Alpha
         )
     }
+
+    /// Whether it may change what is stored, or the cluster.
+    pub(crate) fn changes(self) -> bool {
+        use Method as M;
+        match self {
+            M::Put
+            | M::DeleteRange
+            | M::Txn
+            | M::Compact
+            | M::LeaseGrant
+            | M::LeaseRevoke
+            | M::MemberAdd
+            | M::MemberRemove
+            | M::MemberUpdate
+            | M::MemberPromote
+            | M::Alarm
+            | M::Defragment
+            | M::MoveLeader
+            | M::Downgrade
+            | M::Lock
+            | M::Unlock
+            | M::Campaign
+            | M::Proclaim
+            | M::Resign
+            | M::AuthEnable
+            | M::AuthDisable
+            | M::UserAdd
+            | M::UserDelete
+            | M::UserChangePassword
+            | M::UserGrantRole
+            | M::UserRevokeRole
+            | M::RoleAdd
+            | M::RoleDelete
+            | M::RoleGrantPermission
+            | M::RoleRevokePermission
+            | M::GraphWrite
+            | M::StoreCommit
+            | M::MsLeaseGrant
+            | M::MsLeaseRevoke
+            | M::MemberRepair => true,
+            M::Range
+            | M::RangeStream
+            | M::Watch
+            | M::LeaseKeepAlive
+            | M::LeaseTimeToLive
+            | M::LeaseLeases
+            | M::MemberList
+            | M::Status
+            | M::Hash
+            | M::HashKv
+            | M::Snapshot
+            | M::Leader
+            | M::Observe
+            | M::AuthStatus
+            | M::Authenticate
+            | M::UserGet
+            | M::UserList
+            | M::RoleGet
+            | M::RoleList
+            | M::HealthCheck
+            | M::HealthWatch
+            | M::ReflectionV1
+            | M::ReflectionV1Alpha
+            | M::GraphGetBlocks
+            | M::GraphGetEdges
+            | M::GraphNeighbors
+            | M::GraphTraverse
+            | M::GraphShortestPath
+            | M::GraphListBlocks
+            | M::GraphListEdges
+            | M::GraphOrder
+            | M::GraphComponents
+            | M::GraphStats
+            | M::GraphPageRank
+            | M::GraphCommunities
+            | M::GraphTriangles
+            | M::GraphClustering
+            | M::GraphKHop
+            | M::GraphSimplePaths
+            | M::StoreGet
+            | M::StoreRange
+            | M::StoreHistory
+            | M::MsLeaseKeepAlive
+            | M::MsLeaseTimeToLive => false,
+        }
+    }
 }
 
 #[cfg(test)]

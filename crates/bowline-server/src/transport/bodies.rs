@@ -2,12 +2,14 @@
 //!
 //! - A [`RequestBody`] charges the received part of an incomplete message, and gives the message a deadline
 //!   that frames which trickle in do not move. A unary call has one message; a stream may be silent between
-//!   its messages, but not within one.
+//!   its messages, but not within one. The whole message of a unary call is charged before the service sees
+//!   it: a change that was begun is not refused.
 //! - A [`SharedInput`] is the body of a stream. The HTTP/2 library stores unread input frame by frame, and
 //!   frames of one byte cost a hundred times their size there. So the task of the call drains it at once,
 //!   whatever the service waits for, and charges what it takes.
 //! - A [`ReplyBody`] charges what is larger than [`SMALL_BYTES`] until it is sent, and hands it over in
-//!   pieces of [`PIECE_BYTES`]: a slow client makes progress, a client that does not read is detected.
+//!   pieces of [`PIECE_BYTES`]: a slow client makes progress, a client that does not read is detected. The
+//!   reply to a change that has no room leaves the outcome open, because the change may have been made.
 
 use std::cell::Cell;
 use std::mem;
@@ -25,6 +27,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::memory::{self, Account, Charge, OverBudget, Partial, Unsent};
+use crate::status::Fault;
 
 /// Smaller bodies are not charged: the number of calls is bounded.
 pub(super) const SMALL_BYTES: usize = 512;
@@ -141,11 +144,15 @@ impl RequestBody {
         }
     }
 
-    fn end(&mut self) {
-        self.partial.is_complete();
-        if matches!(self.shape, Shape::Whole) {
-            memory::received(mem::take(&mut self.bytes));
+    /// The body has ended.
+    fn end(&mut self) -> Result<(), OverBudget> {
+        let bytes = mem::take(&mut self.bytes);
+        if matches!(self.shape, Shape::Whole) && bytes > SMALL_BYTES {
+            memory::received(self.partial.complete(bytes)?);
+        } else {
+            self.partial.is_complete();
         }
+        Ok(())
     }
 }
 
@@ -173,15 +180,12 @@ impl HttpBody for RequestBody {
                     {
                         this.partial.is_complete();
                     }
-                } else {
-                    this.end();
+                } else if let Err(over) = this.end() {
+                    return Poll::Ready(Some(Err(over.into())));
                 }
                 Poll::Ready(Some(Ok(frame)))
             }
-            Poll::Ready(None) => {
-                this.end();
-                Poll::Ready(None)
-            }
+            Poll::Ready(None) => Poll::Ready(this.end().err().map(|over| Err(over.into()))),
             Poll::Ready(failed) => Poll::Ready(failed),
             Poll::Pending => {
                 let waited = match &this.shape {
@@ -339,6 +343,17 @@ pub(super) fn take_progress() -> Progress {
     PROGRESS.replace(Progress::None)
 }
 
+/// The kind of a reply, which decides how one ends that the budget has no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReplyKind {
+    /// The reply of a method that has changed nothing.
+    Read,
+    /// The reply of a method that may have changed something.
+    Change,
+    /// Not of gRPC.
+    Other,
+}
+
 /// The body of a reply.
 #[derive(Debug)]
 pub(crate) struct ReplyBody {
@@ -346,7 +361,7 @@ pub(crate) struct ReplyBody {
     account: Option<Arc<Account>>,
     /// The remainder of a long message.
     rest: Bytes,
-    is_grpc: bool,
+    kind: ReplyKind,
     has_ended: bool,
 }
 
@@ -375,12 +390,12 @@ impl AsRef<[u8]> for Piece {
 }
 
 impl ReplyBody {
-    pub(super) fn new(body: Body, account: Option<Arc<Account>>, is_grpc: bool) -> ReplyBody {
+    pub(super) fn new(body: Body, account: Option<Arc<Account>>, kind: ReplyKind) -> ReplyBody {
         ReplyBody {
             body,
             account,
             rest: Bytes::new(),
-            is_grpc,
+            kind,
             has_ended: false,
         }
     }
@@ -421,11 +436,17 @@ impl ReplyBody {
             Ok(charge) => charge,
             Err(over) => {
                 self.has_ended = true;
-                let status = Status::from(over);
-                return Poll::Ready(Some(match self.is_grpc {
+                let status = match self.kind {
+                    ReplyKind::Read | ReplyKind::Other => Status::from(over),
+                    // A refusal would say that nothing was changed.
+                    ReplyKind::Change => Fault::Timeout.into(),
+                };
+                return Poll::Ready(Some(match self.kind {
                     // Whatever was sent of the reply, these trailers end it.
-                    true => trailers_of(&status).map(Frame::trailers).ok_or(status),
-                    false => Err(status),
+                    ReplyKind::Read | ReplyKind::Change => {
+                        trailers_of(&status).map(Frame::trailers).ok_or(status)
+                    }
+                    ReplyKind::Other => Err(status),
                 }));
             }
         };
@@ -508,7 +529,7 @@ mod tests {
         let memory = Memory::new(1 << 24, 1 << 23);
         let account = memory.account();
         let body = Body::new(Full::new(Bytes::from(vec![7; BYTES])));
-        let mut reply = ReplyBody::new(body, Some(account.clone()), false);
+        let mut reply = ReplyBody::new(body, Some(account.clone()), ReplyKind::Other);
         let mut pieces = Vec::new();
         while let Some(frame) = reply.frame().await {
             pieces.push(frame.unwrap().into_data().unwrap());
@@ -529,22 +550,36 @@ mod tests {
         assert!(!account.end_period());
     }
 
+    /// The reply to a change that had been made ended with `ResourceExhausted`, which says that nothing was
+    /// changed, so that a client made the change again. Found by review.
     #[tokio::test]
     async fn a_reply_beyond_the_budget_ends_with_its_status() {
+        use ReplyKind::{Change, Other, Read};
         let memory = Memory::new(1 << 20, 1 << 20);
-        for (is_grpc, bytes) in [(true, 1 << 20), (false, 1 << 20), (true, 400 << 10)] {
+        for (kind, bytes) in [
+            (Read, 1 << 20),
+            (Change, 1 << 20),
+            (Other, 1 << 20),
+            (Read, 400 << 10),
+        ] {
             let body = Body::new(Full::new(Bytes::from(vec![7; bytes])));
-            let reply = ReplyBody::new(body, Some(memory.account()), is_grpc);
+            let reply = ReplyBody::new(body, Some(memory.account()), kind);
             let read = reply.collect().await;
             if bytes == 400 << 10 {
                 assert_eq!(read.unwrap().to_bytes().len(), bytes);
                 continue;
             }
-            let status = match is_grpc {
-                true => Status::from_header_map(read.unwrap().trailers().unwrap()).unwrap(),
-                false => read.unwrap_err(),
+            let status = match kind {
+                Read | Change => {
+                    Status::from_header_map(read.unwrap().trailers().unwrap()).unwrap()
+                }
+                Other => read.unwrap_err(),
             };
-            assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+            let expected = match kind {
+                Read | Other => tonic::Code::ResourceExhausted,
+                Change => tonic::Code::Unavailable,
+            };
+            assert_eq!(status.code(), expected, "{kind:?}");
         }
         assert_eq!(memory.used(), 0);
     }

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context as TaskContext, Poll};
+use std::task::{Context as TaskContext, Poll, ready};
 use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
@@ -28,8 +28,8 @@ use tonic::codegen::{Service, StdError};
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
-use super::bodies::{ReplyBody, RequestBody, SMALL_BYTES};
-use crate::context::Context;
+use super::bodies::{ReplyBody, ReplyKind, RequestBody};
+use crate::context::{Context, is_of_read};
 use crate::gateway;
 use crate::http::{self as plain, Guard};
 use crate::memory::{self, Account, Charge, Partial};
@@ -240,8 +240,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
         Served {
             call,
             account: Some(account),
-            received: 0,
-            charge: None,
+            _charge: None,
         }
     }
 }
@@ -348,23 +347,8 @@ fn not_served(path: &str) -> Response<Body> {
 pub(crate) struct Served {
     call: Call,
     account: Option<Arc<Account>>,
-    /// The bytes of its complete request.
-    received: usize,
-    /// The charge of its request while it waits.
-    charge: Option<Charge>,
-}
-
-impl Served {
-    /// Charges the complete request for as long as the call waits.
-    fn hold(&mut self) -> Result<(), Status> {
-        if self.received <= SMALL_BYTES || self.charge.is_some() {
-            return Ok(());
-        }
-        if let Some(account) = &self.account {
-            self.charge = Some(Charge::of(account, self.received)?);
-        }
-        Ok(())
-    }
+    /// The charge of its complete request.
+    _charge: Option<Charge>,
 }
 
 impl Future for Served {
@@ -375,25 +359,17 @@ impl Future for Served {
         let call = &mut this.call;
         let (polled, received) =
             memory::in_account(&mut this.account, || Pin::new(&mut *call).poll(task));
-        this.received += received;
-        let response = match polled {
-            Poll::Ready(Ok(response)) => response,
-            Poll::Ready(Err(never)) => match never {},
-            Poll::Pending => match this.hold() {
-                Ok(()) => return Poll::Pending,
-                Err(status) => this.call.refuse(&status),
-            },
-        };
-        let mut response = response;
+        if received.is_some() {
+            this._charge = received;
+        }
+        let Ok(mut response) = ready!(polled);
+        let kind = this.call.kind_of(&response);
         let response = match LongReply::taken_from(&mut response) {
             Some(long) => response.map(|_| long.into_grpc()),
             None => response,
         };
-        let is_grpc = matches!(this.call, Call::Method { .. });
         let account = this.account.take();
-        Poll::Ready(Ok(
-            response.map(|body| ReplyBody::new(body, account, is_grpc))
-        ))
+        Poll::Ready(Ok(response.map(|body| ReplyBody::new(body, account, kind))))
     }
 }
 
@@ -413,20 +389,15 @@ pub(crate) enum Call {
 }
 
 impl Call {
-    /// The reply to a call that cannot continue.
-    fn refuse(&mut self, status: &Status) -> Response<Body> {
+    /// The kind of a reply of this call.
+    fn kind_of(&self, response: &Response<Body>) -> ReplyKind {
         match self {
-            Call::Method {
-                method,
-                begun,
-                context,
-                ..
-            } => {
-                let took = begun.elapsed();
-                context.metrics.answered(*method, status.code(), took);
-                status.clone().into_http()
+            // A transaction that only reads is answered as a read.
+            Call::Method { method, .. } if method.changes() && !is_of_read(response) => {
+                ReplyKind::Change
             }
-            Call::Other(_) | Call::Ready(_) => gateway::refuse(status),
+            Call::Method { .. } => ReplyKind::Read,
+            Call::Other(_) | Call::Ready(_) => ReplyKind::Other,
         }
     }
 }

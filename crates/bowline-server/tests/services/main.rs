@@ -4,6 +4,7 @@ mod auth;
 mod auto_compaction;
 mod beside;
 mod browsers;
+mod budget;
 mod elections;
 mod etcdctl;
 mod gateway;
