@@ -2,7 +2,9 @@
 //!
 //! With a limit, memory holds at most the entries of the reply and the one being visited, in whatever order
 //! ([`Selection`]). Where the order does not need the values, the scan leaves them out, and those of the reply
-//! are read afterwards, at the same revision.
+//! are read afterwards, at the same revision. What a limit leaves out is only counted, so its values are not
+//! read either. In a transaction with a bounded budget they are: the budget counts the values that are visited,
+//! alike on all members.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -163,6 +165,9 @@ pub(crate) fn read_within(
         && !op.keys_only
         && !work.is_limited();
     let has_values = !op.count_only && !is_without_values && !reads_values_later;
+    // The values beyond the limit are left out by a scan of its own.
+    let counts_apart = early && has_values && !work.is_limited();
+    let mut last = None;
     for_each(engine, overlay, &span, at, has_values, &mut |mut entry| {
         if !work.take(1, (entry.key.len() + entry.value.len()) as u64) {
             return Ok(false);
@@ -179,8 +184,20 @@ pub(crate) fn read_within(
             Some(selection) => selection.offer(entry),
             None => reply.entries.push(entry),
         }
-        Ok(true)
+        if counts_apart && reply.entries.len() >= read_max {
+            last = reply.entries.last().map(|entry| entry.key.to_vec());
+        }
+        Ok(last.is_none())
     })?;
+    if let (Some(mut from), Span::Range(_, end)) = (last, span) {
+        // The next key after the last one.
+        from.push(0);
+        let rest = Span::Range(from, end);
+        for_each(engine, overlay, &rest, at, false, &mut |_| {
+            reply.count += 1;
+            Ok(true)
+        })?;
+    }
     if let Err(refusal) = work.check() {
         return Ok(Err(refusal));
     }
