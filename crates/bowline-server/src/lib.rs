@@ -52,6 +52,8 @@ mod service;
 mod settings;
 mod snapshot_file;
 mod status;
+#[cfg(test)]
+mod test_server;
 mod transport;
 mod version;
 mod watch;

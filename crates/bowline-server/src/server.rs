@@ -166,6 +166,11 @@ impl Server {
         &self.metrics_addresses
     }
 
+    #[cfg(test)]
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
     /// An in-process client of the node.
     #[must_use]
     pub fn client(&self) -> LocalClient {

@@ -15,6 +15,9 @@
 //! way until the client has taken it: a client that requests everything and reads nothing waits for itself
 //! only.
 //!
+//! The keys beyond a limit are only counted, which may take as long as reading them would: on a thread for
+//! reads, also where the reply was read on the caller's thread, and without their values ([`Beyond`]).
+//!
 //! A range sorted by something other than the key must be in memory as a whole; with a limit, what the limit
 //! lets through. That is measured first, and charged to the connection.
 //!
@@ -42,7 +45,7 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
-use super::range_stream::range_of;
+use super::etcd_range::{Beyond, passes, range_of};
 use super::stream::{Stepwise, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
@@ -81,16 +84,28 @@ pub(super) async fn range(
         return sorted(context, op, level, &snapshot).await;
     }
     let account = current_account(&context.memory);
+    let beyond = Beyond::new(context, &op, &snapshot);
     let whole = match op.limit {
         1..=FEW_KEYS => match read_whole(&snapshot, &op).map_err(status)? {
-            Some(reply) => Ok(reply),
+            Some(Whole {
+                reply,
+                rest_from: None,
+            }) => Ok(reply),
+            Some(whole) => {
+                let (_turn, beyond) = (account.wide_read().await, beyond.clone());
+                let count = move || whole.with_rest(&beyond);
+                Ok(context.wide_reads.run(count).await??)
+            }
             None => Err(account.wide_read().await),
         },
         _ => {
             let turn = account.wide_read().await;
-            let (snapshot, op) = (snapshot.clone(), op.clone());
-            let read = move || Ok(read_whole(&snapshot, &op)?.ok_or(turn));
-            read_on(&context.wide_reads, read).await?
+            let (snapshot, op, beyond) = (snapshot.clone(), op.clone(), beyond.clone());
+            let read = move || match read_whole(&snapshot, &op).map_err(status)? {
+                Some(whole) => whole.with_rest(&beyond).map(Ok),
+                None => Ok(Err(turn)),
+            };
+            context.wide_reads.run(read).await??
         }
     };
     // A long range keeps its turn until its client has taken it.
@@ -102,14 +117,15 @@ pub(super) async fn range(
         Err(turn) => turn,
     };
     let charge = Charge::of(&account, CHARGED_BYTES)?;
-    let (op, measured) = read_on(&context.long_reads, {
+    let measuring = {
         let snapshot = snapshot.clone();
         move || {
-            let measured = measure(&snapshot, &op)?;
-            Ok((op, measured))
+            let measured = measure(&snapshot, &op).map_err(status)?;
+            let measured = measured.with_rest(&beyond)?;
+            Ok::<_, Status>((op, measured))
         }
-    })
-    .await?;
+    };
+    let (op, measured) = context.long_reads.run(measuring).await??;
     let head = pb::RangeResponse {
         header,
         ..pb::RangeResponse::default()
@@ -213,13 +229,14 @@ fn limit_of(op: &RangeOp) -> u64 {
     }
 }
 
-/// The returned entries of a range, and counts of the others.
+/// The returned entries of a range, and the count up to the last of them.
 struct Kept<I> {
     entries: I,
     op: RangeOp,
     left: u64,
     count: u64,
-    more: bool,
+    /// The first key beyond the limit, once it was reached.
+    rest_from: Option<Vec<u8>>,
 }
 
 impl<I: Iterator<Item = bowline::Result<Entry>>> Kept<I> {
@@ -229,20 +246,20 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Kept<I> {
             left: limit_of(&op),
             op,
             count: 0,
-            more: false,
+            rest_from: None,
         }
     }
 
-    /// The next returned entry.
+    /// The next returned entry. None is read beyond the first one after the limit.
     fn next(&mut self) -> bowline::Result<Option<Entry>> {
         for entry in self.entries.by_ref() {
             let mut entry = entry?;
+            if self.left == 0 {
+                self.rest_from = Some(entry.key.to_vec());
+                break;
+            }
             self.count += 1;
             if !passes(&self.op, &entry) {
-                continue;
-            }
-            if self.left == 0 {
-                self.more = true;
                 continue;
             }
             self.left -= 1;
@@ -268,23 +285,29 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Kept<I> {
     }
 }
 
-fn passes(op: &RangeOp, entry: &Entry) -> bool {
-    let is_within = |min: u64, max: u64, revision: u64| {
-        (min == 0 || revision >= min) && (max == 0 || revision <= max)
-    };
-    is_within(
-        op.min_mod_revision.get(),
-        op.max_mod_revision.get(),
-        entry.mod_revision.get(),
-    ) && is_within(
-        op.min_create_revision.get(),
-        op.max_create_revision.get(),
-        entry.create_revision.get(),
-    )
+/// A range that was read up to its limit.
+struct Whole {
+    /// With the count up to the limit.
+    reply: pb::RangeResponse,
+    /// The first key beyond the limit.
+    rest_from: Option<Vec<u8>>,
 }
 
-/// Reads a range, unless it is long.
-fn read_whole(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Option<pb::RangeResponse>> {
+impl Whole {
+    /// The reply with the count of the keys beyond the limit.
+    fn with_rest(self, beyond: &Beyond) -> Result<pb::RangeResponse, Status> {
+        let mut reply = self.reply;
+        if let Some(from) = self.rest_from {
+            let rest = beyond.count(&from)?;
+            reply.count += rest.count as i64;
+            reply.more = rest.more;
+        }
+        Ok(reply)
+    }
+}
+
+/// Reads a range up to its limit, unless it is long.
+fn read_whole(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Option<Whole>> {
     let mut kept = Kept::new(snapshot.range(range_of(op))?, op.clone());
     let mut reply = pb::RangeResponse::default();
     let mut bytes = 0;
@@ -295,8 +318,11 @@ fn read_whole(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Option<pb::R
         }
         reply.kvs.push(convert::key_value(entry));
     }
-    (reply.count, reply.more) = (kept.count as i64, kept.more);
-    Ok(Some(reply))
+    reply.count = kept.count as i64;
+    Ok(Some(Whole {
+        reply,
+        rest_from: kept.rest_from,
+    }))
 }
 
 /// The measured size of a range's reply.
@@ -304,35 +330,48 @@ fn read_whole(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Option<pb::R
 struct Measured {
     /// The bytes of its keys in a reply.
     bytes: u64,
+    /// The count up to the limit.
     count: u64,
     more: bool,
+    /// The first key beyond the limit.
+    rest_from: Option<Vec<u8>>,
 }
 
+impl Measured {
+    /// Adds the count of the keys beyond the limit.
+    fn with_rest(mut self, beyond: &Beyond) -> Result<Measured, Status> {
+        if let Some(from) = self.rest_from.take() {
+            let rest = beyond.count(&from)?;
+            self.count += rest.count;
+            self.more = rest.more;
+        }
+        Ok(self)
+    }
+}
+
+/// Measures a range up to its limit.
 fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
     let mut left = limit_of(op);
     let mut measured = Measured::default();
     // Values are measured in place: reading them would copy those in memory.
     let walked = snapshot.range(range_of(op))?.visit(|at| {
+        if left == 0 {
+            return ControlFlow::Break(Ok(at.key.to_vec()));
+        }
         let entry = match at.to_entry_without_value() {
             Ok(entry) => entry,
-            Err(error) => return ControlFlow::Break(error),
+            Err(error) => return ControlFlow::Break(Err(error)),
         };
         measured.count += 1;
         if passes(op, &entry) {
-            if left == 0 {
-                measured.more = true;
-            } else {
-                left -= 1;
-                let value_bytes = if op.keys_only { 0 } else { at.value.len() };
-                measured.bytes += field_bytes(key_value_bytes(entry, value_bytes)) as u64;
-            }
+            left -= 1;
+            let value_bytes = if op.keys_only { 0 } else { at.value.len() };
+            measured.bytes += field_bytes(key_value_bytes(entry, value_bytes)) as u64;
         }
         ControlFlow::Continue(())
     })?;
-    match walked {
-        ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(measured),
-    }
+    measured.rest_from = walked.break_value().transpose()?;
+    Ok(measured)
 }
 
 /// The bytes that a sorted range holds in memory: once as entries, once as a message. What the measuring itself
@@ -531,6 +570,44 @@ impl HttpBody for GrpcReply {
                     self.end(&Fault::Internal(text).into())
                 }
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With a limit of a few keys, all of the range was counted by the thread that serves all calls, value by
+    /// value. Found by review.
+    #[test]
+    fn a_range_is_read_no_further_than_its_limit() {
+        let db = bowline::Db::in_memory().unwrap();
+        for number in 0..50 {
+            db.put(format!("k{number:02}"), "v").unwrap();
+        }
+        let snapshot = db.snapshot();
+        let of = |limit, min_mod_revision| RangeOp {
+            key: b"k".to_vec(),
+            range_end: b"l".to_vec(),
+            limit,
+            min_mod_revision: Revision::new(min_mod_revision),
+            ..RangeOp::default()
+        };
+        let first = snapshot.entry("k00").unwrap().unwrap().mod_revision.get();
+        for (op, kept, count) in [
+            (of(3, 0), 3, 3),
+            (of(3, first + 10), 3, 13),
+            (of(50, 0), 50, 50),
+            (of(0, 0), 50, 50),
+        ] {
+            let rest_from = (count < 50).then(|| format!("k{count:02}").into_bytes());
+            let whole = read_whole(&snapshot, &op).unwrap().unwrap();
+            assert_eq!((whole.reply.kvs.len(), whole.reply.count), (kept, count));
+            assert_eq!(whole.rest_from, rest_from);
+            let measured = measure(&snapshot, &op).unwrap();
+            assert_eq!(measured.count as i64, count);
+            assert_eq!(measured.rest_from, rest_from);
         }
     }
 }

@@ -6,6 +6,7 @@
 mod auth;
 mod cluster;
 mod election;
+mod etcd_range;
 mod graph;
 mod graph_algorithms;
 mod graph_query;

@@ -11,17 +11,18 @@
 //! ```
 //!
 //! Invariants: memory holds the waiting parts and the one being made, whatever the size of the range; the
-//! parts together are what `Range` would have returned.
+//! parts together are what `Range` would have returned; what is only counted is not read ([`Beyond`]).
 
 use std::sync::Arc;
 
-use bowline::{Entry, Range, Revision, Value};
+use bowline::{Entry, Revision, Value};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{RangeOp, SortOrder, SortTarget};
 use prost::Message;
 use tonic::{Response, Status};
 
+use super::etcd_range::{Beyond, range_of};
 use super::stream::{Stepwise, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
@@ -69,7 +70,9 @@ pub(super) async fn stream(
     // One that waits, one being made, one on its way.
     let charge = Charge::of(&current_account(&context.memory), 3 * bytes_target)?;
     let entries = snapshot.range(range_of(&op)).map_err(status)?;
-    let mut parts = Parts::new(entries, &op, bytes_target);
+    let beyond = Beyond::new(context, &op, &snapshot);
+    let count = move |from: &[u8]| Ok(beyond.count(from)?.count);
+    let mut parts = Parts::new(entries, &op, bytes_target, count);
     let step = move || match parts.next_part() {
         Ok(Some(mut part)) => {
             if parts.is_done {
@@ -80,26 +83,17 @@ pub(super) async fn stream(
             }))
         }
         Ok(None) => None,
-        Err(error) => Some(Err(status(error))),
+        Err(status) => Some(Err(status)),
     };
     let replies = stepwise(context.long_reads.clone(), step, charge);
     Ok(respond_read(replies, &point))
 }
 
-/// The range of a request.
-pub(super) fn range_of(op: &RangeOp) -> Range {
-    let key = op.key.clone();
-    match &op.range_end[..] {
-        [] => Range::key(key),
-        [0] => Range::from(key..),
-        end if end <= &key[..] => Range::from(key.clone()..key),
-        end => Range::from(key..end.to_vec()),
-    }
-}
-
 /// Splits entries into parts.
-struct Parts<I: Iterator> {
+struct Parts<I: Iterator, C> {
     entries: std::iter::Peekable<I>,
+    /// Counts the keys from one on.
+    count_from: C,
     keys_only: bool,
     count_only: bool,
     /// The number of keys that may still come.
@@ -111,10 +105,15 @@ struct Parts<I: Iterator> {
     is_done: bool,
 }
 
-impl<I: Iterator<Item = bowline::Result<Entry>>> Parts<I> {
-    fn new(entries: I, op: &RangeOp, bytes_target: usize) -> Parts<I> {
+impl<I, C> Parts<I, C>
+where
+    I: Iterator<Item = bowline::Result<Entry>>,
+    C: FnMut(&[u8]) -> Result<u64, Status>,
+{
+    fn new(entries: I, op: &RangeOp, bytes_target: usize, count_from: C) -> Parts<I, C> {
         Parts {
             entries: entries.peekable(),
+            count_from,
             keys_only: op.keys_only,
             count_only: op.count_only,
             left: match op.limit {
@@ -129,7 +128,7 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Parts<I> {
     }
 
     /// The next part, without its header; the last one has the count.
-    fn next_part(&mut self) -> bowline::Result<Option<pb::RangeResponse>> {
+    fn next_part(&mut self) -> Result<Option<pb::RangeResponse>, Status> {
         if self.is_done {
             return Ok(None);
         }
@@ -143,7 +142,7 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Parts<I> {
             let Some(entry) = self.entries.next() else {
                 break;
             };
-            let mut entry = entry?;
+            let mut entry = entry.map_err(status)?;
             if self.keys_only {
                 entry.value = Value::default();
             }
@@ -164,10 +163,8 @@ impl<I: Iterator<Item = bowline::Result<Entry>>> Parts<I> {
             return Ok(Some(part));
         }
         self.is_done = true;
-        // Entries beyond the limit are counted and dropped.
-        for entry in self.entries.by_ref() {
-            entry?;
-            self.count += 1;
+        if let Some(beyond) = self.entries.next() {
+            self.count += (self.count_from)(&beyond.map_err(status)?.key)?;
         }
         part.more = is_cut && !self.count_only;
         part.count = self.count as i64;
@@ -201,7 +198,9 @@ mod tests {
             // Long values follow many short ones: a part must not grow by that.
             Ok(entry(number, if number < 10_000 { 10 } else { 20_000 }))
         });
-        let mut parts = Parts::new(entries, &RangeOp::default(), TARGET);
+        let mut parts = Parts::new(entries, &RangeOp::default(), TARGET, |_| {
+            panic!("all of them are told")
+        });
         let (mut told, mut sizes) = (0, Vec::new());
         while let Some(part) = parts.next_part().unwrap() {
             assert!(
@@ -221,15 +220,26 @@ mod tests {
         assert!(parts.is_done);
     }
 
+    /// All that was beyond the limit was read with its values, only to be counted. Found by review.
     #[test]
     fn what_is_beyond_the_limit_counts_and_is_not_told() {
+        let read = Cell::new(0);
         let of = |limit, count_only| {
             let op = RangeOp {
                 limit,
                 count_only,
                 ..RangeOp::default()
             };
-            let mut parts = Parts::new((0..50).map(|n| Ok(entry(n, 1))), &op, 1000);
+            read.set(0);
+            let entries = (0..50).map(|number| {
+                read.set(read.get() + 1);
+                Ok(entry(number, 1))
+            });
+            let count_from = |from: &[u8]| {
+                let from = from.try_into().map(u32::from_be_bytes);
+                Ok(50 - u64::from(from.unwrap()))
+            };
+            let mut parts = Parts::new(entries, &op, 1000, count_from);
             let mut all = Vec::new();
             while let Some(part) = parts.next_part().unwrap() {
                 all.push((part.kvs.len(), part.more, part.count));
@@ -237,6 +247,7 @@ mod tests {
             all
         };
         assert_eq!(of(10, false), [(10, true, 50)]);
+        assert_eq!(read.get(), 11, "one beyond, to know whether there are more");
         assert_eq!(
             of(35, false),
             [(10, false, 0), (20, false, 0), (5, true, 50)]
@@ -246,5 +257,6 @@ mod tests {
             [(10, false, 0), (20, false, 0), (20, false, 50)]
         );
         assert_eq!(of(35, true), [(0, false, 50)]);
+        assert_eq!(read.get(), 1);
     }
 }

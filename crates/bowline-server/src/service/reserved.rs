@@ -20,7 +20,7 @@ use bowline_replica::{Op, RangeOp, SortOrder, SortTarget, TXN_BYTES_MAX, TXN_KEY
 use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 
-use super::range_stream::range_of;
+use super::etcd_range::range_of;
 use crate::context::Context;
 use crate::memory::{Charge, current_account};
 use crate::status::status;

@@ -204,3 +204,71 @@ async fn a_sorted_range_with_a_limit_is_charged_by_its_reply() {
         assert_eq!(text.matches("mod_revision").count(), limit as usize);
     }
 }
+
+/// The keys beyond a limit were read with their values, only to be counted: the first two of many large keys
+/// read the whole range from the disk. Found by review.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_beyond_a_limit_is_counted_without_its_values() {
+    let running = start(&[]).await;
+    let mut kv = running.kv().await;
+    // Nothing that a compression would make small.
+    let mut random = fastrand::Rng::with_seed(1);
+    for number in 0..KEYS {
+        let value: Vec<u8> = (0..VALUE_BYTES).map(|_| random.u8(..)).collect();
+        let put = pb::PutRequest {
+            key: key(number).into(),
+            value: value.into(),
+            ..pb::PutRequest::default()
+        };
+        kv.put(put).await.unwrap();
+    }
+    // Into tables and blob files.
+    let compaction = pb::CompactionRequest {
+        revision: KEYS as i64 + 1,
+        physical: true,
+    };
+    kv.compact(compaction).await.unwrap();
+    let client = running.server.client();
+    let read_bytes = || client.db().stats().engine.counters.read_bytes as usize;
+    // The pages of the tables come into the cache.
+    let count = pb::RangeRequest {
+        count_only: true,
+        ..all()
+    };
+    assert_eq!(
+        kv.range(count).await.unwrap().into_inner().count,
+        KEYS as i64
+    );
+    // A scan reads ahead.
+    const AHEAD_BYTES: usize = 400_000;
+    // A long reply is begun, measured, and read.
+    for (limit, passes) in [(2, 1), (16, 1), (50, 1), (150, 3)] {
+        let request = pb::RangeRequest {
+            limit: limit as i64,
+            ..all()
+        };
+        let before = read_bytes();
+        let reply = kv.range(request.clone()).await.unwrap().into_inner();
+        let read = read_bytes() - before;
+        assert_eq!(reply.kvs.len(), limit);
+        assert_eq!(reply.kvs[limit - 1].value.len(), VALUE_BYTES);
+        assert_eq!((reply.count, reply.more), (KEYS as i64, true));
+        let most = passes * (limit * VALUE_BYTES + AHEAD_BYTES);
+        assert!(read < most, "{read} bytes read with a limit of {limit}");
+        let before = read_bytes();
+        let mut stream = kv.range_stream(request).await.unwrap().into_inner();
+        let mut kept = 0;
+        let mut last = pb::RangeResponse::default();
+        while let Some(part) = stream.message().await.unwrap() {
+            last = part.range_response.unwrap();
+            kept += last.kvs.len();
+        }
+        let read = read_bytes() - before;
+        assert_eq!((kept, last.count, last.more), (limit, KEYS as i64, true));
+        let most = limit * VALUE_BYTES + AHEAD_BYTES;
+        assert!(
+            read < most,
+            "{read} bytes read in parts with a limit of {limit}"
+        );
+    }
+}
