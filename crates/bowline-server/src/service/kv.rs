@@ -208,14 +208,18 @@ impl Kv for KvService {
         let command = Command::Compact {
             revision: Revision::new(revision),
         };
+        // Before anything is agreed on: a refusal means that nothing was done.
+        let turn = match request.physical {
+            true => Some(turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?),
+            false => None,
+        };
         let applied = self.context.client.execute(command).await;
         let applied = applied.map_err(status)?;
         if let Err(refusal) = &applied.reply.result {
             return Err(status(refusal.clone()));
         }
-        if request.physical {
+        if let Some(turn) = turn {
             let db = self.context.client.db().clone();
-            let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
             let merged = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
                 db.compact()
@@ -248,4 +252,48 @@ fn all_serializable(txn: &pb::TxnRequest) -> bool {
     };
     let mut ops = txn.success.iter().chain(&txn.failure).peekable();
     ops.peek().is_some() && ops.all(is_serializable)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::test_server::TestServer;
+
+    /// A physical compaction waited for its turn after all members had agreed on it: where the turn did not
+    /// come, it was refused with "too many requests", and the history was gone all the same. Found by review.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_physical_compaction_takes_its_turn_before_it_is_agreed_on() {
+        let server = TestServer::start().await;
+        let service = KvService::new(server.context().clone());
+        for value in ["a", "b"] {
+            let put = pb::PutRequest {
+                key: "k".into(),
+                value: value.into(),
+                ..pb::PutRequest::default()
+            };
+            service.put(Request::new(put)).await.unwrap();
+        }
+        let turn = server.context().maintenance.clone();
+        let turn = turn.acquire_owned().await.unwrap();
+        let mut compacting = Box::pin(service.compact(Request::new(pb::CompactionRequest {
+            revision: 3,
+            physical: true,
+        })));
+        // As long as a command may take to be applied here, and much less than the turn is waited for.
+        let waited = tokio::time::timeout(Duration::from_secs(1), &mut compacting).await;
+        assert!(waited.is_err(), "it has its turn");
+        let old = pb::RangeRequest {
+            key: "k".into(),
+            revision: 2,
+            ..pb::RangeRequest::default()
+        };
+        let read = service.range(Request::new(old.clone())).await;
+        assert_eq!(read.unwrap().into_inner().kvs[0].value, "a");
+        drop(turn);
+        compacting.await.unwrap();
+        let gone = service.range(Request::new(old)).await.unwrap_err();
+        assert_eq!(gone.code(), tonic::Code::OutOfRange);
+    }
 }
