@@ -403,6 +403,15 @@ pub(crate) fn status(error: impl Into<Fault>) -> Status {
     fault.into()
 }
 
+/// Whether a change that ended so may have been made, or may still be.
+pub(crate) fn leaves_doubt(status: &Status) -> bool {
+    let doubts = [Fault::Timeout, Fault::LeaderChanged, Fault::Stopped];
+    doubts.iter().any(|fault| {
+        let (code, text) = fault.parts();
+        status.code() == code && status.message() == text
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,6 +16,9 @@
 //! - A call deletes a key only if it was the last to put it, and did not find it first already: another call
 //!   may have returned that the key holds the lock. So every call puts the key, even if it exists, and
 //!   deletes exactly that put; and a call that finds the key first after another has put it puts it once more.
+//! - A put whose outcome is unknown is repeated until it is known, whether its caller still waits or not: it
+//!   may have left a key that nobody would delete. A key that a repetition finds first, and that was there, is
+//!   left alone all the same: it may be that of another call.
 //! - A call waits only for its own key and the key just before: when a lock is released, one caller wakes,
 //!   not all. It holds no thread meanwhile.
 
@@ -31,14 +34,17 @@ use bowline_replica::{
     SortTarget, Target, Txn, TxnReply,
 };
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tonic::{Code, Status};
 
 use super::kv::{foreign_reply, write};
 use crate::context::{Context, stopped};
-use crate::status::{Fault, status};
+use crate::status::{Fault, leaves_doubt, status};
 use crate::watch::{Kinds, OwnWatch};
+
+/// The pause before a write is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The prefix of a name's keys.
 pub(super) fn prefix(name: &[u8]) -> Vec<u8> {
@@ -89,6 +95,14 @@ pub(super) fn is_of(key: &[u8], create_revision: Revision) -> Compare {
         range_end: Vec::new(),
         relation: Relation::Equal,
         target: Target::Create(create_revision),
+    }
+}
+
+/// The condition that a key was last put at this revision.
+fn is_put_of(key: &[u8], mod_revision: Revision) -> Compare {
+    Compare {
+        target: Target::Mod(mod_revision),
+        ..is_of(key, Revision::ZERO)
     }
 }
 
@@ -170,33 +184,92 @@ pub(super) async fn enter(
     value: Value,
 ) -> Result<Entered, Status> {
     let (context, prefix) = (context.clone(), prefix(name));
-    // In a task that outlives the caller: if the caller goes away, the returned place is dropped, and so the
-    // key is deleted.
-    let entering = tokio::spawn(enter_at(context, prefix, lease, value));
-    let entered = entering.await;
-    entered.map_err(|error| Fault::Internal(error.to_string()))?
+    let (told, outcome) = oneshot::channel();
+    // In a task that outlives the caller: if the caller goes away, the place is dropped, and so the key is
+    // deleted.
+    tokio::spawn(async move {
+        let lease = match lease_of(&context, lease).await {
+            Ok(lease) => lease,
+            Err(status) => {
+                // An error means that the caller has gone.
+                let _ = told.send(Err(status));
+                return;
+            }
+        };
+        let attempt = || enter_once(&context, &prefix, lease, &value);
+        until_known(context.stopping(), RETRY_PAUSE, told, attempt).await;
+    });
+    let outcome = outcome.await;
+    outcome.map_err(|_| Fault::Internal("the call was dropped".to_owned()))?
 }
 
-async fn enter_at(
-    context: Arc<Context>,
-    prefix: Vec<u8>,
+/// Repeats an attempt to enter a queue until its outcome is known, or the server stops. The caller gets the
+/// outcome, or the failure of the first repetition: what is found out later is dropped.
+async fn until_known<T, F>(
+    mut stopping: watch::Receiver<bool>,
+    pause: Duration,
+    told: oneshot::Sender<Result<T, Status>>,
+    attempt: impl Fn() -> F,
+) where
+    F: Future<Output = Result<T, Status>>,
+{
+    let mut outcome = attempt().await;
+    let mut told = Some(told);
+    let mut is_repeated = false;
+    loop {
+        let is_known = match &outcome {
+            Ok(_) => true,
+            Err(status) if is_repeated => is_without_lease(status),
+            Err(status) => !leaves_doubt(status),
+        };
+        if (is_known || is_repeated)
+            && let Some(told) = told.take()
+        {
+            // A caller that has gone drops the outcome, too.
+            let _ = told.send(outcome);
+        }
+        if is_known {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stopped(&mut stopping) => {
+                if let Some(told) = told {
+                    let _ = told.send(Err(Fault::Stopped.into()));
+                }
+                return;
+            }
+        }
+        outcome = attempt().await;
+        is_repeated = true;
+    }
+}
+
+/// Whether the lease of a key has ended, and so the key is gone.
+fn is_without_lease(status: &Status) -> bool {
+    status.code() == Fault::LeaseNotFound.parts().0
+}
+
+/// Puts a key at the end of a queue, once.
+async fn enter_once(
+    context: &Arc<Context>,
+    prefix: &[u8],
     lease: i64,
-    value: Value,
+    value: &Value,
 ) -> Result<Entered, Status> {
-    let lease = lease_of(&context, lease).await?;
-    let key = [&prefix[..], hexadecimal(lease).as_bytes()].concat();
+    let key = [prefix, hexadecimal(lease).as_bytes()].concat();
     let put = PutOp {
         key: key.clone(),
-        value,
+        value: value.clone(),
         lease,
         prev_kv: true,
         ..PutOp::default()
     };
     let txn = Txn {
-        success: vec![Op::Put(put), Op::Range(first_of(&prefix))],
+        success: vec![Op::Put(put), Op::Range(first_of(prefix))],
         ..Txn::default()
     };
-    let (reply, applied) = write(&context, txn).await?;
+    let (reply, applied) = write(context, txn).await?;
     let (before, first) = two_of(reply)?;
     let OpReply::Put(before) = before else {
         return Err(foreign_reply());
@@ -210,8 +283,8 @@ async fn enter_at(
         header: context.header_of(&applied),
         is_first,
         place: Place {
-            context,
-            prefix,
+            context: context.clone(),
+            prefix: prefix.to_vec(),
             key,
             create_revision,
             lease,
@@ -354,13 +427,9 @@ impl Drop for Place {
 
 /// Deletes a key unless it was put again since.
 async fn remove(context: &Context, key: &[u8], mod_revision: Revision) {
-    const PAUSE: Duration = Duration::from_millis(500);
-    let condition = Compare {
-        target: Target::Mod(mod_revision),
-        ..is_of(key, Revision::ZERO)
-    };
+    let condition = is_put_of(key, mod_revision);
     let attempt = || write(context, delete_under(condition.clone(), key));
-    until_done(context.stopping(), PAUSE, attempt).await;
+    until_done(context.stopping(), RETRY_PAUSE, attempt).await;
 }
 
 /// Retries until success, which takes a while without a leader, or until the server stops: then the key is
@@ -403,6 +472,49 @@ mod tests {
         let pause = Duration::from_secs(3600);
         until_done(is_stopping, pause, || failing(usize::MAX)).await;
         assert_eq!(attempts.load(Ordering::Relaxed), 1, "once all the same");
+    }
+
+    /// What comes of an attempt that returns these, one after the other: what the caller gets, and how many
+    /// attempts there were. The place of an attempt is a number.
+    async fn entered(outcomes: Vec<Result<Arc<()>, Fault>>) -> (Result<Arc<()>, Status>, usize) {
+        let (_stopping, is_stopping) = watch::channel(false);
+        let attempts = AtomicUsize::new(0);
+        let (told, outcome) = oneshot::channel();
+        let attempt = || {
+            let number = attempts.fetch_add(1, Ordering::Relaxed);
+            std::future::ready(outcomes[number].clone().map_err(Status::from))
+        };
+        let pause = Duration::from_millis(1);
+        until_known(is_stopping, pause, told, attempt).await;
+        (outcome.await.unwrap(), attempts.into_inner())
+    }
+
+    /// A put that a change of the leader interrupted left its key in the queue as long as the lease lived, and
+    /// with it the lock was kept from all others: its caller had an error, and nobody else knew of the key.
+    /// Found by review.
+    #[tokio::test]
+    async fn a_put_whose_outcome_is_unknown_is_repeated_until_it_is_known() {
+        let place = Arc::new(());
+        let unknown = || Err(Fault::LeaderChanged);
+        let (got, attempts) = entered(vec![unknown(), Ok(place.clone())]).await;
+        assert_eq!((got.is_ok(), attempts), (true, 2));
+        drop(got);
+        // The caller does not wait for ever, and the place that was found later is dropped.
+        let later = vec![
+            unknown(),
+            Err(Fault::NoLeader),
+            unknown(),
+            Ok(place.clone()),
+        ];
+        let (got, attempts) = entered(later).await;
+        assert_eq!(got.unwrap_err().message(), "etcdserver: no leader");
+        assert_eq!((attempts, Arc::strong_count(&place)), (4, 1));
+        // The keys of a lease that has ended are gone.
+        let ended = vec![unknown(), unknown(), Err(Fault::LeaseNotFound)];
+        assert_eq!(entered(ended).await.1, 3);
+        // A refusal is known.
+        let (got, attempts) = entered(vec![Err(Fault::NoLeader)]).await;
+        assert_eq!((got.is_err(), attempts), (true, 1));
     }
 
     #[test]
