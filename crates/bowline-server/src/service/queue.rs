@@ -15,7 +15,8 @@
 //!   lived as long as its lease would keep the lock from all others.
 //! - A call deletes a key only if it was the last to put it, and did not find it first already: another call
 //!   may have returned that the key holds the lock. So every call puts the key, even if it exists, and
-//!   deletes exactly that put; and a call that finds the key first after another has put it puts it once more.
+//!   deletes exactly that put; and a call that finds the key first after another has put it puts it once more,
+//!   with the value that it then has.
 //! - A put whose outcome is unknown is repeated until it is known, whether its caller still waits or not: it
 //!   may have left a key that nobody would delete. A key that a repetition finds first, and that was there, is
 //!   left alone all the same: it may be that of another call.
@@ -375,7 +376,8 @@ impl Place {
     }
 
     /// Makes the key, which is first, this call's. Another call under the same lease may have put it since: if that one is
-    /// given up before it finds the key first, too, it would delete it. `None` when the key is gone.
+    /// given up before it finds the key first, too, it would delete it. The key keeps the value that it has by then, which
+    /// its owner may have changed after it was read. `None` when the key is gone.
     async fn hold(
         &mut self,
         header: Option<ResponseHeader>,
@@ -384,13 +386,24 @@ impl Place {
         if own.mod_revision == self.mod_revision {
             return Ok(Some(header));
         }
-        let txn = put_if(&self.key, self.create_revision, own.value, self.lease);
-        let (reply, applied) = write(&self.context, txn).await?;
-        if !reply.succeeded {
-            return Ok(None);
+        let mut own = own;
+        loop {
+            let mut txn = put_if(&self.key, self.create_revision, own.value, self.lease);
+            txn.compares.push(is_put_of(&self.key, own.mod_revision));
+            txn.failure.push(read_of(&self.key));
+            let (mut reply, applied) = write(&self.context, txn).await?;
+            if reply.succeeded {
+                self.mod_revision = applied.reply.revision;
+                return Ok(Some(self.context.header_of(&applied)));
+            }
+            // It was put again after it was read, or it is gone.
+            let newer = reply.replies.pop().ok_or_else(foreign_reply)?;
+            let is_own = |own: &Entry| own.create_revision == self.create_revision;
+            match entry_of(newer)?.filter(is_own) {
+                Some(newer) => own = newer,
+                None => return Ok(None),
+            }
         }
-        self.mod_revision = applied.reply.revision;
-        Ok(Some(self.context.header_of(&applied)))
     }
 
     /// Keeps the key when this is dropped.
@@ -455,6 +468,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::test_server::TestServer;
 
     /// A single attempt without a leader left the key until its lease ended: no other caller got the lock.
     #[tokio::test]
@@ -515,6 +529,53 @@ mod tests {
         // A refusal is known.
         let (got, attempts) = entered(vec![Err(Fault::NoLeader)]).await;
         assert_eq!((got.is_err(), attempts), (true, 1));
+    }
+
+    /// A call that found its key first wrote the value back that it had read before. Where the owner of the
+    /// lease had proclaimed another meanwhile, that was lost. Found by review.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_holds_a_key_keeps_the_value_that_was_proclaimed_meanwhile() {
+        let server = TestServer::start().await;
+        let context = server.context();
+        let lease = lease_of(context, 0).await.unwrap();
+        let enter = |value: &'static str| enter(context, b"chair", lease, Value::from(value));
+        let mut first = enter("first").await.unwrap().place;
+        let second = enter("second").await.unwrap().place;
+        second.keep();
+        let read = async |key: &[u8]| {
+            let op = RangeOp {
+                key: key.to_vec(),
+                ..RangeOp::default()
+            };
+            let read = context.client.range(&op, ReadLevel::Linearizable).await;
+            read.unwrap().value.entries.pop().unwrap()
+        };
+        let stale = read(&first.key).await;
+        let told = Value::from("proclaimed");
+        let proclaimed = put_if(&first.key, first.create_revision, told, lease);
+        assert!(write(context, proclaimed).await.unwrap().0.succeeded);
+        assert!(first.hold(None, stale).await.unwrap().is_some());
+        let now = read(&first.key).await;
+        assert_eq!(&now.value[..], b"proclaimed");
+        assert_eq!(now.mod_revision, first.mod_revision, "it is this call's");
+        // The key of another owner is not taken.
+        let key = first.key.clone();
+        let deleted = delete_if(&key, first.create_revision);
+        assert!(write(context, deleted).await.unwrap().0.succeeded);
+        let again = put_if(&key, Revision::ZERO, Value::from("other"), lease);
+        assert!(write(context, again).await.unwrap().0.succeeded);
+        assert!(
+            first.hold(None, now).await.unwrap().is_some(),
+            "as it was read"
+        );
+        first.mod_revision = Revision::ZERO;
+        let before = read(&key).await;
+        let old = Entry {
+            mod_revision: before.mod_revision - 1,
+            ..before
+        };
+        assert!(first.hold(None, old).await.unwrap().is_none());
+        first.keep();
     }
 
     #[test]
