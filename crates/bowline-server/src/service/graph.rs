@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use bowline::{Precedence, Stop, Visit};
+use bowline::{Cancel, Precedence, Stop, Visit};
 use bowline_proto::v1 as pb;
 use bowline_replica::{Command, Outcome, Refusal};
 use pb::graph_server::Graph;
@@ -47,8 +47,8 @@ impl GraphService {
 impl Graph for GraphService {
     type NeighborsStream = Replies<pb::NeighborsReply>;
     type TraverseStream = Replies<pb::TraverseReply>;
-    type ListBlocksStream = Replies<pb::ListBlocksReply>;
-    type ListEdgesStream = Replies<pb::ListEdgesReply>;
+    type ListBlocksStream = Canceling<pb::ListBlocksReply>;
+    type ListEdgesStream = Canceling<pb::ListEdgesReply>;
     type OrderStream = Replies<pb::OrderReply>;
     type ComponentsStream = Replies<pb::ComponentsReply>;
     type PageRankStream = Replies<pb::RealValuesReply>;
@@ -290,7 +290,9 @@ impl Graph for GraphService {
         let (metadata, _, asked) = request.into_parts();
         let opened = self.queries.open(&metadata, asked.read).await?;
         let turn = self.queries.turn(1).await?;
-        let (view, header) = (opened.view, opened.header);
+        let cancel = Cancel::new();
+        let (view, header) = (opened.view.cancelable(&cancel), opened.header);
+        let ended = cancel.clone();
         let stream = produced(self.queries.account(), move |sender| {
             let _turn = turn;
             let mut parts = Parts::new(sender, header, |header, blocks, is_last| {
@@ -301,6 +303,8 @@ impl Graph for GraphService {
                 }
             });
             let scanned = view.for_each_block(|block| {
+                // Nothing is sent of a block that is not wanted: that the call has ended shows only here.
+                ended.check()?;
                 let is_wanted = asked
                     .attribute
                     .as_ref()
@@ -314,6 +318,7 @@ impl Graph for GraphService {
             });
             parts.finish(scanned)
         });
+        let stream = Queries::reading(stream, cancel);
         Ok(respond_read(stream, &opened.point))
     }
 
@@ -324,7 +329,9 @@ impl Graph for GraphService {
         let (metadata, _, asked) = request.into_parts();
         let opened = self.queries.open(&metadata, asked.read).await?;
         let turn = self.queries.turn(1).await?;
-        let (view, header) = (opened.view, opened.header);
+        let cancel = Cancel::new();
+        let (view, header) = (opened.view.cancelable(&cancel), opened.header);
+        let ended = cancel.clone();
         let stream = produced(self.queries.account(), move |sender| {
             let _turn = turn;
             let mut parts = Parts::new(sender, header, |header, edges, is_last| {
@@ -335,11 +342,13 @@ impl Graph for GraphService {
                 }
             });
             let scanned = view.for_each_edge_of(&asked.kinds, |edge| {
+                ended.check()?;
                 let bytes = convert::size_of(&edge.attributes);
                 parts.push(convert::edge(edge), bytes)
             });
             parts.finish(scanned)
         });
+        let stream = Queries::reading(stream, cancel);
         Ok(respond_read(stream, &opened.point))
     }
 

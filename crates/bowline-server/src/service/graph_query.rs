@@ -123,8 +123,17 @@ impl Queries {
         Canceling {
             replies,
             cancel: CancelOnDrop(cancel),
-            time_max,
-            deadline: Some(Box::pin(tokio::time::sleep(time_max))),
+            time: Time::Left(time_max, Box::pin(tokio::time::sleep(time_max))),
+        }
+    }
+
+    /// Replies that are read while they are sent. When the client gives up the call, the reading ends. It has no
+    /// time: to read the whole of a large graph takes long, and what is read is sent.
+    pub(super) fn reading<T>(replies: Replies<T>, cancel: Cancel) -> Canceling<T> {
+        Canceling {
+            replies,
+            cancel: CancelOnDrop(cancel),
+            time: Time::Unlimited,
         }
     }
 
@@ -169,9 +178,15 @@ fn takes_too_long(time_max: Duration) -> Status {
 pub(crate) struct Canceling<T> {
     replies: Replies<T>,
     cancel: CancelOnDrop,
-    time_max: Duration,
-    /// `None` once the time is over.
-    deadline: Option<Pin<Box<Sleep>>>,
+    time: Time,
+}
+
+/// The time of a query.
+enum Time {
+    Unlimited,
+    /// The time that it was given, and the rest of it.
+    Left(Duration, Pin<Box<Sleep>>),
+    Over,
 }
 
 impl<T> Stream for Canceling<T> {
@@ -181,13 +196,17 @@ impl<T> Stream for Canceling<T> {
         mut self: Pin<&mut Self>,
         task: &mut TaskContext<'_>,
     ) -> Poll<Option<Result<T, Status>>> {
-        let Some(deadline) = &mut self.deadline else {
-            return Poll::Ready(None);
-        };
-        if deadline.as_mut().poll(task).is_ready() {
-            self.deadline = None;
-            self.cancel.0.cancel();
-            return Poll::Ready(Some(Err(takes_too_long(self.time_max))));
+        match &mut self.time {
+            Time::Over => return Poll::Ready(None),
+            Time::Left(time_max, deadline) => {
+                if deadline.as_mut().poll(task).is_ready() {
+                    let ended = takes_too_long(*time_max);
+                    self.time = Time::Over;
+                    self.cancel.0.cancel();
+                    return Poll::Ready(Some(Err(ended)));
+                }
+            }
+            Time::Unlimited => {}
         }
         Pin::new(&mut self.replies).poll_next(task)
     }

@@ -576,3 +576,41 @@ async fn what_makes_no_sense_is_refused_with_a_code_and_what_to_do() {
     assert!(metrics.contains(line), "{metrics}");
     running.server.shutdown().await.unwrap();
 }
+
+/// A list of blocks of which none is wanted sends nothing, so it did not notice that its client had left: it
+/// read all blocks, and kept one of the few turns of all traversals. Found by review.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_ends_when_its_client_leaves() {
+    const BLOCKS: u128 = 60_000;
+    const TOGETHER: u128 = 5_000;
+    /// All turns but one.
+    const LEAVING: usize = 15;
+    let running = start(&[]).await;
+    let mut graph = graph(&running).await;
+    for first in (0..BLOCKS).step_by(TOGETHER as usize) {
+        let blocks = (1..=TOGETHER).map(|number| block(first + number));
+        write(&mut graph, blocks).await.unwrap();
+    }
+    let unwanted = pb::ListBlocksRequest {
+        attribute: Some(pb::Attribute {
+            name: "name".to_owned(),
+            value: "of no block".to_owned(),
+        }),
+        ..pb::ListBlocksRequest::default()
+    };
+    // It begins first and stays, so it ends before the others would.
+    let stays = graph.list_blocks(unwanted.clone()).await;
+    let mut stays = stays.unwrap().into_inner();
+    let mut leaving = Vec::new();
+    for _ in 0..LEAVING {
+        leaving.push(graph.list_blocks(unwanted.clone()).await.unwrap());
+    }
+    drop(leaving);
+    tokio::select! {
+        biased;
+        ended = stays.message() => panic!("no turn was free until a list had ended: {ended:?}"),
+        (visits, _) = traverse(&mut graph, from(1)) => assert_eq!(visits.len(), 1),
+    }
+    let last = stays.message().await.unwrap().unwrap();
+    assert_eq!((last.blocks.len(), last.is_last), (0, true));
+}
