@@ -11,14 +11,14 @@ use bowline_proto::v3electionpb as pb;
 use bowline_replica::{RangeReply, Txn, TxnReply};
 use pb::election_server::Election;
 use prost::Message;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use super::kv::write;
+use super::stream::{Ended, Replies, ReplySender, one_by_one};
 use super::{check, check_size, needs_leader, queue};
 use crate::context::{Context, respond_applied, respond_read, stopped};
 use crate::convert;
+use crate::memory::current_account;
 use crate::status::{Fault, status};
 use crate::watch::{Kinds, OwnWatch};
 
@@ -155,17 +155,15 @@ impl Election for ElectionService {
         reply.map_err(queue::without_code)
     }
 
-    type ObserveStream = ReceiverStream<Result<pb::LeaderResponse, Status>>;
+    type ObserveStream = Replies<pb::LeaderResponse>;
 
     async fn observe(
         &self,
         request: Request<pb::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
-        /// Replies that wait for a client that does not read.
-        const WAITING_MAX: usize = 16;
         check(&self.context, request.metadata())?;
         let needs_leader = needs_leader(request.metadata());
-        let (sender, replies) = mpsc::channel(WAITING_MAX);
+        let (sender, replies) = one_by_one(current_account(&self.context.memory));
         let context = self.context.clone();
         let prefix = queue::prefix(&request.into_inner().name);
         tokio::spawn(async move {
@@ -173,16 +171,15 @@ impl Election for ElectionService {
             let mut losses = context.leader_losses();
             let end = tokio::select! {
                 end = observe(&context, &prefix, &sender) => end,
-                _ = losses.changed(), if needs_leader => Some(Fault::NoLeader.into()),
-                () = stopped(&mut stopping) => Some(Fault::Stopped.into()),
-                () = sender.closed() => None,
+                _ = losses.changed(), if needs_leader => Ended::Failed(Fault::NoLeader.into()),
+                () = stopped(&mut stopping) => Ended::Failed(Fault::Stopped.into()),
+                () = sender.closed() => Ended::Gone,
             };
-            if let Some(end) = end {
-                // An error means that the client has disconnected.
-                let _ = sender.send(Err(end)).await;
+            if let Ended::Failed(status) = end {
+                sender.fail(status).await;
             }
         });
-        Ok(Response::new(ReceiverStream::new(replies)))
+        Ok(Response::new(replies))
     }
 
     async fn resign(
@@ -195,61 +192,60 @@ impl Election for ElectionService {
     }
 }
 
-type Replies = mpsc::Sender<Result<pb::LeaderResponse, Status>>;
+/// The memory of a waiting reply, in addition to its key and value.
+const REPLY_BYTES: usize = 256;
 
-/// Sends each leader and its values, in order; `None` when the client has disconnected. Leaders that came and
-/// went between two reads may be left out; the newest never is.
-async fn observe(context: &Context, prefix: &[u8], replies: &Replies) -> Option<Status> {
+type Sender = ReplySender<pb::LeaderResponse>;
+
+/// Sends each leader and its values, in order, until that ends. Leaders that came and went between two reads
+/// may be left out; the newest never is.
+async fn observe(context: &Context, prefix: &[u8], replies: &Sender) -> Ended {
     loop {
-        match observe_one(context, prefix, replies).await {
-            Ok(true) => {}
-            Ok(false) => return None,
-            Err(status) => return Some(status),
+        if let Err(ended) = observe_one(context, prefix, replies).await {
+            return ended;
         }
     }
 }
 
-/// Sends one leader's values until its key is deleted; false when the client has disconnected.
-async fn observe_one(context: &Context, prefix: &[u8], replies: &Replies) -> Result<bool, Status> {
-    let mut read = first(context, prefix).await?;
+/// Sends one leader's values until its key is deleted.
+async fn observe_one(context: &Context, prefix: &[u8], replies: &Sender) -> Result<(), Ended> {
+    let mut read = first(context, prefix).await.map_err(Ended::Failed)?;
     let (mut header, leader) = match read.value.entries.pop() {
         Some(entry) => (
             context.header_of_read(&read.point),
             convert::key_value(entry),
         ),
-        None => match next_leader(context, prefix, read.point.revision + 1).await? {
-            Some(leader) => (
-                context.header(Revision::new(leader.mod_revision as u64), context.term()),
-                leader,
-            ),
-            None => return Ok(true),
-        },
+        None => {
+            let from = read.point.revision + 1;
+            let next = next_leader(context, prefix, from).await;
+            match next.map_err(Ended::Failed)? {
+                Some(leader) => (
+                    context.header(Revision::new(leader.mod_revision as u64), context.term()),
+                    leader,
+                ),
+                None => return Ok(()),
+            }
+        }
     };
     let key = leader.key.clone();
     let told = header.as_ref().map_or(0, |header| header.revision as u64);
-    if !send(replies, header, leader).await {
-        return Ok(false);
-    }
+    send(replies, header, leader).await?;
     let mut watch = OwnWatch::start(
         &context.watches,
         &[(&key, b"")],
         Revision::new(told + 1),
         Kinds::All,
     );
-    while let Some(changed) = watch.next().await? {
+    while let Some(changed) = watch.next().await.map_err(Ended::Failed)? {
         header = context.header(changed.revision, context.term());
         for event in changed.events {
             match (event.r#type(), event.kv) {
-                (EventType::Put, Some(kv)) => {
-                    if !send(replies, header, kv).await {
-                        return Ok(false);
-                    }
-                }
-                _ => return Ok(true),
+                (EventType::Put, Some(kv)) => send(replies, header, kv).await?,
+                _ => return Ok(()),
             }
         }
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Waits for the first key of a queue; `None` when it has to be read.
@@ -265,11 +261,53 @@ async fn next_leader(
     Ok(first.and_then(|event| event.kv))
 }
 
-/// False when the client has disconnected.
-async fn send(replies: &Replies, header: Option<ResponseHeader>, kv: KeyValue) -> bool {
+/// Sends a reply, whose memory is charged to the connection until the client takes it.
+async fn send(replies: &Sender, header: Option<ResponseHeader>, kv: KeyValue) -> Result<(), Ended> {
+    let bytes = REPLY_BYTES + kv.key.len() + kv.value.len();
     let reply = pb::LeaderResponse {
         header,
         kv: Some(kv),
     };
-    replies.send(Ok(reply)).await.is_ok()
+    replies.send(reply, bytes).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::memory::FLOOR_BYTES;
+    use crate::test_server::TestServer;
+
+    /// Up to sixteen replies waited for an observer that read nothing, each as large as a value may be, and no
+    /// limit counted them: some thousand streams made the server hold gigabytes. Found by review.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_reply_that_an_observer_does_not_take_is_charged_to_its_connection() {
+        const VALUE_BYTES: usize = 1 << 20;
+        let server = TestServer::start().await;
+        let memory = &server.context().memory;
+        let service = ElectionService::new(server.context().clone());
+        let campaign = pb::CampaignRequest {
+            name: "chair".into(),
+            lease: 0,
+            value: vec![7; VALUE_BYTES].into(),
+        };
+        service.campaign(Request::new(campaign)).await.unwrap();
+        assert_eq!(memory.used(), 0);
+        let name = "chair".into();
+        let observing = service.observe(Request::new(pb::LeaderRequest { name }));
+        let observed = observing.await.unwrap().into_inner();
+        let until = async |is_met: &dyn Fn(usize) -> bool| {
+            let met = async {
+                while !is_met(memory.used()) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(10), met).await
+        };
+        let charged = until(&|used| used >= VALUE_BYTES - FLOOR_BYTES).await;
+        assert!(charged.is_ok(), "{} bytes are charged", memory.used());
+        drop(observed);
+        assert!(until(&|used| used == 0).await.is_ok());
+    }
 }

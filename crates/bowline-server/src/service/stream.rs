@@ -38,6 +38,37 @@ impl<T> Stream for Replies<T> {
     }
 }
 
+/// Sends replies from a task, each when the client has taken the one before.
+pub(super) struct ReplySender<T> {
+    replies: mpsc::Sender<Waiting<T>>,
+    account: Arc<Account>,
+}
+
+impl<T> ReplySender<T> {
+    /// Waits until the client has room for a reply that holds so many bytes.
+    pub(super) async fn send(&self, reply: T, bytes: usize) -> Result<(), Ended> {
+        let reply = Waiting::new(reply, &self.account, bytes).map_err(Ended::Failed)?;
+        self.replies.send(reply).await.map_err(|_| Ended::Gone)
+    }
+
+    /// Ends the replies with an error.
+    pub(super) async fn fail(&self, status: Status) {
+        // A client that has disconnected gets no error.
+        let _ = self.replies.send(Waiting::failed(status)).await;
+    }
+
+    /// Returns when the client has disconnected.
+    pub(super) async fn closed(&self) {
+        self.replies.closed().await;
+    }
+}
+
+/// Replies that come one by one, to a client with this account; at most one of them waits for the client.
+pub(super) fn one_by_one<T>(account: Arc<Account>) -> (ReplySender<T>, Replies<T>) {
+    let (replies, receiver) = mpsc::channel(1);
+    (ReplySender { replies, account }, Replies(receiver))
+}
+
 /// A part that waits for the client, with its memory.
 struct Waiting<T> {
     part: Result<T, Status>,
@@ -311,6 +342,24 @@ mod tests {
     /// An account that has room for 100,000 bytes.
     fn account() -> Arc<Account> {
         Memory::new(1 << 20, 100_000 - FLOOR_BYTES).account()
+    }
+
+    #[tokio::test]
+    async fn replies_that_come_one_by_one_are_charged_while_they_wait() {
+        let account = account();
+        let (sender, mut replies) = one_by_one(account.clone());
+        assert!(sender.send(1, 60_000).await.is_ok());
+        assert_eq!(account.used(), 60_000);
+        let refused = sender.send(2, 60_000).await;
+        let Err(Ended::Failed(status)) = refused else {
+            panic!("there is no room for it");
+        };
+        assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+        assert_eq!(replies.next().await.unwrap().unwrap(), 1);
+        assert_eq!(account.used(), 0);
+        drop(replies);
+        assert!(matches!(sender.send(3, 1).await, Err(Ended::Gone)));
+        assert_eq!(account.used(), 0);
     }
 
     #[tokio::test]
