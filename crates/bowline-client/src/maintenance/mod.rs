@@ -216,14 +216,12 @@ pub(crate) async fn alarms(caller: &Caller) -> Result<Vec<Alarm>> {
 
 /// See [`Client::disarm`](crate::Client::disarm).
 pub(crate) async fn disarm(caller: &Caller) -> Result<Vec<Alarm>> {
-    request_alarms(
-        caller,
-        pb::AlarmRequest {
-            action: AlarmAction::Deactivate.into(),
-            ..pb::AlarmRequest::default()
-        },
-    )
-    .await
+    let mut disarmed = Vec::new();
+    // Servers disarm one alarm of one member, and ignore a request that names none.
+    for alarm in alarms(caller).await? {
+        disarmed.extend(disarm_one(caller, alarm).await?);
+    }
+    Ok(disarmed)
 }
 
 /// See [`Client::disarm_one`](crate::Client::disarm_one).
