@@ -15,12 +15,13 @@ use crate::args::{Checkpoint, Cli, Compact, Completions, Output, Stats};
 use crate::context::{Context, counted, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
-use crate::store::remote::{KEYS_TIMEOUT, Remote};
+use crate::store::remote::{GRAPH_TIMEOUT, KEYS_TIMEOUT, Remote};
 use crate::store::target::Target;
 use bowline_load::units::show_size;
 
 pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(), Failure> {
-    let target = Target::open(context, KEYS_TIMEOUT)?;
+    // A cluster answers once its tables are compacted.
+    let target = Target::open(context, GRAPH_TIMEOUT)?;
     let fields = match (&target, args.revision) {
         (Target::Local(db), revision) => {
             let before = db.stats().engine;

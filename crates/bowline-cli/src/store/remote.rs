@@ -15,7 +15,8 @@ use crate::interrupt;
 /// How long a request about keys or members may take.
 pub(crate) const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a request about the graph may take: one about the whole of a large graph takes a while.
+/// How long a request about the graph, or one that compacts the tables, may take: the whole of a large database takes
+/// a while.
 pub(crate) const GRAPH_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A cluster.
