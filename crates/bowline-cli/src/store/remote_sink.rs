@@ -2,7 +2,8 @@
 //!
 //! Each batch is read first, then what differs is written: the graph at one revision, and the keys after
 //! it. Nothing else may write the same blocks, edges and keys meanwhile, or what it wrote in between is
-//! replaced. A cluster takes requests of a limited size, so a large batch is written in several.
+//! replaced. A cluster takes requests of a limited size, so a large batch is written in several, and a large item
+//! by itself: it may be the one that a server refuses.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -13,7 +14,7 @@ use bytes::Bytes;
 
 use super::remote::Remote;
 use super::resolve::id_of;
-use super::sink::{Imported, Written, write_each};
+use super::sink::{Imported, Unfit, Written, write_each};
 use super::view::RemoteView;
 use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
@@ -21,7 +22,7 @@ use crate::import::{Item, Position, Refusal};
 /// The most operations that a server takes in a transaction, unless it is told to take more or fewer.
 const OPERATIONS_MAX: usize = 100;
 
-/// The most writes of the graph in one request, and about the most bytes of either sort.
+/// The most writes of the graph in one request, and about the most bytes of either sort. A larger item is sent by itself.
 const WRITES_MAX: usize = 5_000;
 const BYTES_MAX: usize = 1 << 20;
 /// The largest item: what a server takes in one request as it comes, without what goes around it.
@@ -52,6 +53,15 @@ pub(super) fn write(
     batch.send_writes()?;
     batch.send_puts()?;
     Ok(done)
+}
+
+/// The refusal of an item that was sent by itself and is too large for the server. Another failure is one of the import.
+fn unless_too_large<T>(sent: bowline_client::Result<T>) -> Result<Result<(), Unfit>, Failure> {
+    match sent {
+        Ok(_) => Ok(Ok(())),
+        Err(error @ bowline_client::Error::RequestTooLarge) => Ok(Err(Unfit::Server(error))),
+        Err(error) => Err(error.into()),
+    }
 }
 
 fn edge_key(edge: &crate::import::Edge) -> wire::EdgeKey {
@@ -135,44 +145,68 @@ impl<'a> Batch<'a> {
         Ok(())
     }
 
+    /// Sends all that waits.
+    fn send(&mut self) -> Result<(), Failure> {
+        self.send_writes()?;
+        self.send_puts()
+    }
+
     /// Adds a write of the graph.
-    fn push(&mut self, write: GraphWrite, bytes: usize) -> Result<(), Failure> {
+    fn push(&mut self, write: GraphWrite, bytes: usize) -> Result<Result<(), Unfit>, Failure> {
+        if bytes > BYTES_MAX {
+            self.send()?;
+            let sent = self.remote.graph.write([write]).into_future();
+            return unless_too_large(self.remote.outcome(sent)?);
+        }
         if self.writes.len() >= WRITES_MAX || self.writes_bytes + bytes > BYTES_MAX {
             self.send_writes()?;
         }
         self.writes_bytes += bytes;
         self.writes.push(write);
-        Ok(())
+        Ok(Ok(()))
     }
 
-    /// Writes one item unless it is there. An error of the library refuses the item.
-    fn write(&mut self, item: &Item) -> Result<Result<Written, Error>, Failure> {
+    /// Adds a put of a key.
+    fn push_put(&mut self, key: &[u8], value: &[u8]) -> Result<Result<(), Unfit>, Failure> {
+        let bytes = key.len() + value.len();
+        if bytes > BYTES_MAX {
+            self.send()?;
+            let put = Operation::put(key.to_vec(), value.to_vec());
+            let sent = self.remote.client.txn().then([put]).into_future();
+            return unless_too_large(self.remote.outcome(sent)?);
+        }
+        // A key changes once in a transaction.
+        if self.puts.len() >= OPERATIONS_MAX
+            || self.puts_bytes + bytes > BYTES_MAX
+            || self.puts.iter().any(|(other, _)| other == key)
+        {
+            self.send_puts()?;
+        }
+        self.puts_bytes += bytes;
+        self.puts.push((key.to_vec(), value.to_vec()));
+        Ok(Ok(()))
+    }
+
+    /// Writes one item unless it is there. An error within the result refuses the item.
+    fn write(&mut self, item: &Item) -> Result<Result<Written, Unfit>, Failure> {
         let bytes = item.size_bytes();
         if bytes > ITEM_BYTES_MAX {
-            return Ok(Err(Error::ValueTooLarge {
-                size: bytes as u64,
-                limit: ITEM_BYTES_MAX as u64,
-            }));
+            let (size, limit) = (bytes as u64, ITEM_BYTES_MAX as u64);
+            return Ok(Err(Error::ValueTooLarge { size, limit }.into()));
         }
         let written = match item {
             Item::KeyValue(pair) => {
                 let (key, value) = (&pair.key, &pair.value);
                 if key.is_empty() {
-                    return Ok(Err(Error::EmptyKey));
+                    return Ok(Err(Error::EmptyKey.into()));
                 }
                 let written = Written::over(self.keys.get(key).map(|old| &old[..]), &value[..]);
                 if written == Written::Unchanged {
                     return Ok(Ok(written));
                 }
-                // A key changes once in a transaction.
-                if self.puts.len() >= OPERATIONS_MAX
-                    || self.puts_bytes + bytes > BYTES_MAX
-                    || self.puts.iter().any(|(other, _)| other == key)
-                {
-                    self.send_puts()?;
+                if let Err(unfit) = self.push_put(key, value)? {
+                    return Ok(Err(unfit));
                 }
-                self.puts_bytes += bytes;
-                self.puts.push((key.clone(), value.clone()));
                 self.keys.insert(key.clone(), value.clone().into());
                 written
             }
@@ -190,7 +224,9 @@ impl<'a> Batch<'a> {
                     }
                     Some(_) => Written::Replaced,
                 };
-                self.push(GraphWrite::PutBlock(new.clone()), bytes)?;
+                if let Err(unfit) = self.push(GraphWrite::PutBlock(new.clone()), bytes)? {
+                    return Ok(Err(unfit));
+                }
                 self.blocks.insert(new.id, Some(new));
                 written
             }
@@ -198,7 +234,7 @@ impl<'a> Batch<'a> {
                 let key = edge_key(edge);
                 for end in [key.source, key.target] {
                     if !self.blocks.contains_key(&end) {
-                        return Ok(Err(Error::MissingBlock { id: end }));
+                        return Ok(Err(Error::MissingBlock { id: end }.into()));
                     }
                 }
                 let attributes = edge.attributes.clone();
@@ -207,7 +243,9 @@ impl<'a> Batch<'a> {
                     return Ok(Ok(written));
                 }
                 let put = key.clone().with_attributes(attributes.clone());
-                self.push(GraphWrite::PutEdge(put), bytes)?;
+                if let Err(unfit) = self.push(GraphWrite::PutEdge(put), bytes)? {
+                    return Ok(Err(unfit));
+                }
                 self.edges.insert(key, attributes);
                 written
             }

@@ -55,12 +55,27 @@ impl Written {
     }
 }
 
-/// Writes each item with `write`, which tells what that did; an error of the library in its result refuses the item.
-/// With `strict` nothing after the first refusal is written.
+/// Why an item is refused.
+#[derive(Debug)]
+pub(super) enum Unfit {
+    /// An error of the library.
+    Library(Error),
+    /// An error of a server.
+    Server(bowline_client::Error),
+}
+
+impl From<Error> for Unfit {
+    fn from(error: Error) -> Unfit {
+        Unfit::Library(error)
+    }
+}
+
+/// Writes each item with `write`, which tells what that did; an error within its result refuses the item. With `strict`
+/// nothing after the first refusal is written.
 pub(super) fn write_each<E>(
     items: &[(Position, Item)],
     strict: bool,
-    mut write: impl FnMut(&Item) -> Result<Result<Written, Error>, E>,
+    mut write: impl FnMut(&Item) -> Result<Result<Written, Unfit>, E>,
 ) -> Result<(Vec<Refusal>, Imported), E> {
     let (mut refused, mut imported) = (Vec::new(), Imported::default());
     for (at, item) in items {
@@ -97,7 +112,7 @@ pub(super) fn write(
     Ok(db.transact(|tx| {
         write_each(items, strict, |item| match write_item(tx, item) {
             Err(error) if !is_refusal(&error) => Err(error),
-            written => Ok(written),
+            written => Ok(written.map_err(Unfit::Library)),
         })
     })?)
 }
@@ -115,7 +130,11 @@ fn is_refusal(error: &Error) -> bool {
 }
 
 /// Says it with the name that the file used, where the database only knows an id.
-fn refusal_text(item: &Item, error: &Error) -> String {
+fn refusal_text(item: &Item, error: &Unfit) -> String {
+    let error = match error {
+        Unfit::Library(error) => error,
+        Unfit::Server(error) => return error.to_string(),
+    };
     let (Item::Edge(edge), Error::MissingBlock { id }) = (item, error) else {
         return error.to_string();
     };
