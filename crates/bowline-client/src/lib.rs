@@ -110,7 +110,7 @@ pub use kv::{
     Compare, Comparison, Delete, DeleteReply, Get, Operation, OperationReply, Put, PutReply,
     RangeReply, SortBy, Txn, TxnReply,
 };
-pub use lease::{GrantReply, KeepAlive, TimeToLive};
+pub use lease::{GrantReply, KeepAlive, RevokeReply, TimeToLive};
 pub use maintenance::{Alarm, AlarmKind, HashKv, Snapshot, Status};
 pub use reply::{Entry, Header};
 pub use tonic::Code;

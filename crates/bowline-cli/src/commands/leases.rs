@@ -33,18 +33,21 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Fai
             target.close()?;
             context.record(&[
                 ("lease", id.to_string().into()),
-                ("deleted", deleted.into()),
+                ("deleted", deleted.map_or(Field::Absent, Field::Number)),
             ])
         }
         Lease::List => {
             let leases = Target::open_to_read(context, KEYS_TIMEOUT)?.leases()?;
             let rows = leases.into_iter().map(|(lease, keys)| {
-                let keys = keys.iter().map(|key| escape(key).into_owned());
+                let keys = keys.map_or(Field::Absent, |keys| {
+                    let keys = keys.iter().map(|key| escape(key).into_owned());
+                    Field::List(keys.collect())
+                });
                 Ok(vec![
                     lease.id.to_string().into(),
                     Field::Duration(lease.ttl),
                     Field::Duration(lease.remaining),
-                    Field::List(keys.collect()),
+                    keys,
                 ])
             });
             context.rows(&["lease", "ttl", "remaining", "keys"], rows)

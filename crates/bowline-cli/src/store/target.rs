@@ -26,6 +26,9 @@ use crate::interrupt;
 use crate::output::escape;
 use crate::session::Directory;
 
+/// The keys of a lease; `None` where they are more than a server tells.
+pub(crate) type LeaseKeys = Option<Vec<Value>>;
+
 /// A directory or a cluster.
 pub(crate) enum Target {
     Local(Directory),
@@ -287,21 +290,27 @@ impl Target {
         }
     }
 
-    /// Ends a lease; gives how many keys it deleted.
-    pub(crate) fn revoke_lease(&self, id: LeaseId) -> Result<u64, Failure> {
+    /// Ends a lease; gives how many keys it deleted, unless only that is not known.
+    pub(crate) fn revoke_lease(&self, id: LeaseId) -> Result<Option<u64>, Failure> {
         match self {
-            Target::Local(db) => Ok(db.to_write()?.revoke_lease(id)?),
+            Target::Local(db) => Ok(Some(db.to_write()?.revoke_lease(id)?)),
             Target::Remote(remote) => {
-                // The reply to a revocation does not say what went with it.
-                let keys = remote.wait(remote.client.time_to_live(id, true))?.keys;
-                remote.wait(remote.client.revoke_lease(id))?;
-                Ok(u64::try_from(keys.len()).unwrap_or(u64::MAX))
+                let client = &remote.client;
+                match remote.outcome(client.revoke_lease_counted(id))? {
+                    Err(Error::Unimplemented { .. }) => {}
+                    revoked => return Ok(Some(revoked?.deleted)),
+                }
+                // etcd does not say what went with a lease. Where its keys cannot be read, it is ended all the same.
+                let state = remote.outcome(client.time_to_live(id, true))?;
+                remote.wait(client.revoke_lease(id))?;
+                let keys = state.ok().map(|state| state.keys.len());
+                Ok(keys.map(|keys| u64::try_from(keys).unwrap_or(u64::MAX)))
             }
         }
     }
 
     /// Every lease, with its keys.
-    pub(crate) fn leases(&self) -> Result<Vec<(Lease, Vec<Value>)>, Failure> {
+    pub(crate) fn leases(&self) -> Result<Vec<(Lease, LeaseKeys)>, Failure> {
         let mut found = Vec::new();
         match self {
             Target::Local(db) => {
@@ -309,15 +318,23 @@ impl Target {
                     let keys = db
                         .lease_keys(lease.id)?
                         .collect::<bowline::Result<Vec<_>>>()?;
-                    found.push((lease, keys));
+                    found.push((lease, Some(keys)));
                 }
             }
             Target::Remote(remote) => {
                 let client = &remote.client;
                 for id in remote.wait(client.leases())? {
-                    let request = client.time_to_live_ms(id, true);
-                    let reply = or_of_etcd(request, client.time_to_live(id, true));
-                    let state = match remote.outcome(reply)? {
+                    let ask = |keys| {
+                        let request = client.time_to_live_ms(id, keys);
+                        remote.outcome(or_of_etcd(request, client.time_to_live(id, keys)))
+                    };
+                    // The keys of one lease may be too many for a reply: the others are listed all the same.
+                    let (state, has_keys) = match ask(true)? {
+                        Ok(state) => (Ok(state), true),
+                        Err(Error::LeaseNotFound) => continue,
+                        Err(_) => (ask(false)?, false),
+                    };
+                    let state = match state {
                         Ok(state) => state,
                         // It ended since it was listed.
                         Err(Error::LeaseNotFound) => continue,
@@ -328,7 +345,8 @@ impl Target {
                         ttl: state.granted,
                         remaining: state.remaining,
                     };
-                    found.push((lease, state.keys.into_iter().map(Value::from).collect()));
+                    let keys = state.keys.into_iter().map(Value::from).collect();
+                    found.push((lease, has_keys.then_some(keys)));
                 }
             }
         }

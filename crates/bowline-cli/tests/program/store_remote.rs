@@ -1,7 +1,13 @@
 //! The past of a key and leases in milliseconds: each line prints the same, and ends the same, on a directory
 //! and on a server.
 
+use std::time::Duration;
+
+use bowline_client::{Client, LeaseId};
+
+use super::Place;
 use super::graph_remote::Served;
+use super::serve::with_server_of;
 
 #[test]
 fn the_past_and_leases_are_the_same_for_a_directory_and_a_server() {
@@ -35,4 +41,42 @@ fn the_past_and_leases_are_the_same_for_a_directory_and_a_server() {
     served.both("lease revoke 7", 0);
     ends("lease keep-alive 7 --once", 1);
     served.both("get b", 1);
+}
+
+/// To say how many keys went with a lease, its keys were read before it was ended: the count was that of another
+/// moment, and a lease with more keys than a reply holds could not be ended, nor any lease be listed beside it.
+/// Found by review.
+#[test]
+fn a_lease_with_more_keys_than_a_reply_holds_is_listed_and_revoked() {
+    /// More than the 32 MiB of a reply, at 64 KB each.
+    const KEYS: usize = 33 * 16;
+    let place = Place::new();
+    with_server_of(&place, "served", "", |at, _| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let client = Client::connect([at]).await.unwrap();
+            let ids = [7, 8].map(|id| LeaseId::new(id).unwrap());
+            for id in ids {
+                let ttl = Duration::from_secs(600);
+                client.grant_lease_with_id(id, ttl).await.unwrap();
+            }
+            client.put("few", "").lease(ids[1]).await.unwrap();
+            for number in 0..KEYS {
+                let key = format!("{number:065500}");
+                client.put(key, "").lease(ids[0]).await.unwrap();
+            }
+        });
+        let remote = |line: &str| place.json(&format!("--endpoints {at} {line}"));
+        let mut listed = remote("lease list");
+        listed.sort_by_key(|row| row["lease"].to_string());
+        assert_eq!(
+            (&listed[0]["lease"], &listed[1]["lease"]),
+            (&"7".into(), &"8".into())
+        );
+        assert!(listed[0]["keys"].is_null(), "{}", listed[0]);
+        assert_eq!(listed[1]["keys"], serde_json::json!(["few"]));
+        assert_eq!(remote("lease revoke 7")[0]["deleted"], KEYS);
+        assert_eq!(remote("lease revoke 8")[0]["deleted"], 1);
+        assert!(remote("lease list").is_empty());
+    });
 }

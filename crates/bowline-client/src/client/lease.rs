@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Client;
 use crate::lease::{exact, seconds};
-use crate::{GrantReply, Header, KeepAlive, LeaseId, Result, TimeToLive};
+use crate::{GrantReply, Header, KeepAlive, LeaseId, Result, RevokeReply, TimeToLive};
 
 impl Client {
     /// Grants a lease. Times are whole seconds on the wire: `ttl` is rounded up, and servers have a minimum.
@@ -58,6 +58,24 @@ impl Client {
     /// `LeaseNotFound`; those of [any change](crate::Error#errors-of-any-change).
     pub async fn revoke_lease(&self, id: LeaseId) -> Result<Header> {
         seconds::revoke(&self.caller, id).await
+    }
+
+    /// Ends a lease, and counts the keys that it deletes. etcd has no such call:
+    /// [`Error::Unimplemented`](crate::Error::Unimplemented).
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+    /// let deleted = client.revoke_lease_counted(id).await?.deleted;
+    /// println!("{deleted} keys are gone");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `Unimplemented` by etcd, and the errors of [`Client::revoke_lease`].
+    pub async fn revoke_lease_counted(&self, id: LeaseId) -> Result<RevokeReply> {
+        exact::revoke(&self.caller, id).await
     }
 
     /// Reads the remaining time of a lease, and with `keys` its attached keys.

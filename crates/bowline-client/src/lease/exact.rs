@@ -9,7 +9,7 @@ use bowline_proto::v1 as pb;
 use bowline_proto::v1::lease_client::LeaseClient;
 
 use super::reply::granted;
-use super::{GrantReply, TimeToLive};
+use super::{GrantReply, RevokeReply, TimeToLive};
 use crate::caller::{Caller, Repeat};
 use crate::v1::{header, typed};
 use crate::{Error, LeaseId, Result};
@@ -39,6 +39,21 @@ pub(crate) async fn grant(
         header,
         id: granted(reply.id)?,
         ttl: Duration::from_millis(reply.ttl_ms),
+    })
+}
+
+/// See [`Client::revoke_lease_counted`](crate::Client::revoke_lease_counted).
+pub(crate) async fn revoke(caller: &Caller, id: LeaseId) -> Result<RevokeReply> {
+    let request = pb::LeaseRevokeRequest { id: id.get() };
+    let send = |channel, request| async move { LeaseClient::new(channel).revoke(request).await };
+    let (reply, _) = caller
+        .call(Repeat::Never, None, request, send)
+        .await
+        .map_err(typed)?;
+    let (header, _) = header(reply.header).map_err(Error::of_change)?;
+    Ok(RevokeReply {
+        header,
+        deleted: reply.deleted,
     })
 }
 

@@ -14,4 +14,4 @@ mod reply;
 pub(crate) mod seconds;
 
 pub use keep_alive::KeepAlive;
-pub use reply::{GrantReply, TimeToLive};
+pub use reply::{GrantReply, RevokeReply, TimeToLive};

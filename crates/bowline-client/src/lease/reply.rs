@@ -33,6 +33,27 @@ pub struct GrantReply {
     pub ttl: Duration,
 }
 
+/// The result of a revocation that counts.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::RevokeReply;
+///
+/// # let id = bowline_client::LeaseId::new(7).expect("not 0");
+/// let revoked: RevokeReply = client.revoke_lease_counted(id).await?;
+/// println!("{} keys at revision {}", revoked.deleted, revoked.header.revision);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RevokeReply {
+    /// The reply header.
+    pub header: Header,
+    /// How many keys it deleted.
+    pub deleted: u64,
+}
+
 /// How long a lease has left.
 ///
 /// ```no_run
