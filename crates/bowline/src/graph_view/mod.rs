@@ -676,7 +676,13 @@ impl Graph {
         let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         let at = self.snapshot.revision();
         let mut scan = engine.scan(tree, lower, upper, at.get(), ScanDirection::Forward);
+        let mut read = 0_usize;
         while scan.advance()? {
+            // Also where nothing passes a filter.
+            if read.is_multiple_of(64) {
+                self.cancel.check()?;
+            }
+            read += 1;
             visit(scan.key(), scan.bytes())?;
         }
         Ok(())
