@@ -242,16 +242,30 @@ pub(crate) fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
 }
 
 /// Whether every member takes a membership with this member in place of `id`, or beside the others. What is appended and
-/// cannot be decoded stops all who have it.
+/// cannot be decoded stops all who have it. A new member leaves room for what it publishes later.
 pub(crate) fn fits_in(membership: &Membership, id: NodeId, member: &Member) -> bool {
-    let mut others = Vec::new();
-    encode_membership(membership, &mut others);
-    let mut one = Vec::new();
-    put_varint(&mut one, id);
-    encode_member(member, VERSION, &mut one);
+    const PUBLISHED_BYTES: usize = 2 << 10;
+    let encoded = |member: &Member| {
+        let mut one = Vec::new();
+        put_varint(&mut one, id);
+        encode_member(member, VERSION, &mut one);
+        one
+    };
+    let mut all = Vec::new();
+    encode_membership(membership, &mut all);
+    let one = encoded(member);
     let mut reader = Reader::new(&one);
     let decodes = reader.varint().is_some() && decode_member(&mut reader, VERSION).is_ok();
-    decodes && others.len() + one.len() <= MEMBERSHIP_BYTES_MAX
+    let before = membership.get_node(&id).map(encoded);
+    let is_room = match before {
+        // One that does not grow always fits.
+        Some(before) => {
+            let grown = one.len().saturating_sub(before.len());
+            grown == 0 || all.len() + grown <= MEMBERSHIP_BYTES_MAX
+        }
+        None => all.len() + one.len() + PUBLISHED_BYTES <= MEMBERSHIP_BYTES_MAX,
+    };
+    decodes && is_room
 }
 
 /// Appends a member.

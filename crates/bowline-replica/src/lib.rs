@@ -435,8 +435,11 @@ impl Replica {
 
     /// Leaves out numbers of files, as the directory is an older one than the member has had; see
     /// [`Engine::skip_file_ids`](bowline_storage::engine::Engine::skip_file_ids).
-    pub fn skip_file_ids(&self, random: u32) {
-        self.core().engine.skip_file_ids(random);
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails or is full.
+    pub fn skip_file_ids(&self, random: u32) -> Result<()> {
+        Ok(self.core().engine.skip_file_ids(random)?)
     }
 
     /// Records that the log continues behind an installed state.

@@ -41,6 +41,8 @@ pub struct DbBuilder {
     pub(crate) limits: Limits,
     pub(crate) watch_ring_bytes: u64,
     pub(crate) graph_view_bytes: u64,
+    /// Whether the directory is another's. Its saved view may be newer than what this opening reads.
+    pub(crate) is_read_only: bool,
     pub(crate) vfs: Arc<dyn Vfs>,
     clock: Arc<dyn Clock>,
     engine: EngineOptions,
@@ -67,6 +69,7 @@ impl DbBuilder {
             limits: Limits::default(),
             watch_ring_bytes: 16 << 20,
             graph_view_bytes: 256 << 20,
+            is_read_only: false,
             vfs: Arc::new(OsVfs),
             clock: Arc::new(SystemClock::new()),
             engine,
@@ -376,7 +379,7 @@ impl DbBuilder {
             limits: self.limits,
             watch_ring_bytes: self.watch_ring_bytes,
             graph_view_bytes: self.graph_view_bytes,
-            saves_graph_view: has_files,
+            saves_graph_view: has_files && !self.is_read_only,
             has_files,
         };
         (self.engine, around)

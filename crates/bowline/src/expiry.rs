@@ -96,18 +96,22 @@ pub(crate) fn expire(shared: &Shared) -> Result<u64> {
 /// many for one: then all but the last ones are deleted before, in transactions of their own.
 pub(crate) fn end(shared: &Shared, id: LeaseId) -> Result<u64> {
     let mut before = 0;
+    // The commit has a limit of its own, which counts more than the keys.
+    let mut count_max = 1 << 20;
     loop {
         let too_large = match delete(shared, |target| write::lease::end(target, id)) {
             Err(error @ Error::TransactionTooLarge { .. }) => error,
             ended => return ended.map(|deleted| before + deleted),
         };
         let is_full = |error: &Error| matches!(error, Error::TransactionTooLarge { .. });
-        before += match delete(shared, |target| {
-            write::lease::delete_keys(target, id, is_full)
-        })? {
-            0 => return Err(too_large),
-            some => some,
-        };
+        let some =
+            |target: &mut Drafting<'_>| write::lease::delete_keys(target, id, count_max, is_full);
+        match delete(shared, some) {
+            Ok(0) => return Err(too_large),
+            Ok(deleted) => before += deleted,
+            Err(Error::TransactionTooLarge { .. }) if count_max > 1 => count_max /= 2,
+            Err(error) => return Err(error),
+        }
     }
 }
 

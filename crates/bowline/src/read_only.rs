@@ -49,12 +49,12 @@ pub(crate) fn open(builder: &DbBuilder, path: &Path) -> Result<DbReader> {
         let before = manifest(&*below, &layout).ok();
         let overlay = OverlayVfs::new(below.clone(), path);
         let opened = match overlay {
-            Ok(overlay) => builder
-                .clone()
-                .vfs(Arc::new(overlay))
-                .background(Background::Manual)
-                .create(false)
-                .open(path),
+            Ok(overlay) => {
+                let mut reader = builder.clone();
+                reader.is_read_only = true;
+                let reader = reader.vfs(Arc::new(overlay)).create(false);
+                reader.background(Background::Manual).open(path)
+            }
             Err(error) => Err(StorageError::io("list", path, error).into()),
         };
         let is_same = before == manifest(&*below, &layout).ok();

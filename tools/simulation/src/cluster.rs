@@ -399,7 +399,9 @@ impl Cluster {
             let id = client.status().member_id;
             let known = client.members();
             let mut own = known.iter().filter(|known| known.id == id);
-            own.any(|own| !own.is_learner && own.peer_urls.contains(&url))
+            // In the middle of the change that made it one, the voters of before are needed, too.
+            let is_voter = own.any(|own| !own.is_learner && own.peer_urls.contains(&url));
+            is_voter && !client.is_membership_changing()
         })
     }
 

@@ -1,10 +1,10 @@
 //! `block put|get|list|del` and `edge put|get|list|del`.
 
 use bowline::Direction as Way;
-use bowline::Revision;
+use bowline::{Neighbor, Revision};
 use bowline_client::graph as wire;
 
-use crate::args::{self, Block, Edge, EdgeFilter, EdgeKey, Output};
+use crate::args::{self, Block, Direction, Edge, EdgeFilter, EdgeKey, Output};
 use crate::context::{Context, at_most, not_found};
 use crate::exit::{Exit, Failure};
 use crate::import::{Attributes, BlockRef, NAME_ATTRIBUTE, label};
@@ -261,8 +261,26 @@ fn list_edges_of(
     limit: Option<u64>,
 ) -> Result<(), Failure> {
     let id = find(graph, block)?;
-    let mut neighbors = graph.neighbors(id, edges, limit)?;
-    neighbors.truncate(at_most(limit));
+    // The block is its own neighbor in both directions by an edge to itself, which is one edge.
+    let is_again = |neighbor: &Neighbor| neighbor.direction == Way::In && neighbor.id == id;
+    let mut asked = limit;
+    let neighbors = loop {
+        let mut found = graph.neighbors(id, edges, asked)?;
+        let count = found.len();
+        if edges.direction == Direction::Both {
+            found.retain(|neighbor| !is_again(neighbor));
+        }
+        let dropped = (count - found.len()) as u64;
+        match (limit, asked) {
+            (Some(limit), Some(before)) if before < limit + dropped && count as u64 >= before => {
+                asked = Some(limit + dropped);
+            }
+            _ => {
+                found.truncate(at_most(limit));
+                break found;
+            }
+        }
+    };
     let has_ids = context.global.output == Output::Json;
     let mut printer = context.printer(false);
     let mut rows = printer.rows(edge_columns(has_ids));

@@ -233,6 +233,11 @@ fn dot(
     let start = block.map(|block| find(graph, block)).transpose()?;
     if let Some(start) = start {
         let found = graph.traverse(start, edges, bounds, false)?;
+        if found.stop == Stop::LimitOfServer {
+            let text = "more can be reached than the server tells at once: give --limit or --max-depth, or raise the \
+                        server's --max-traversal-blocks";
+            return Err(Failure::new(Exit::Invalid, text));
+        }
         chosen.extend(found.visits.into_iter().map(|visit| visit.id));
     }
     let is_chosen = |id: &BlockId| start.is_none() || chosen.contains(id);

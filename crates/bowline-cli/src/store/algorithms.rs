@@ -53,7 +53,7 @@ fn limit(shown: usize) -> Option<u64> {
 }
 
 /// The graph of a directory, whose computations an interrupt ends.
-fn local(snapshot: &Snapshot) -> Graph {
+pub(super) fn local(snapshot: &Snapshot) -> Graph {
     snapshot.graph().cancelable(&interrupt::cancel())
 }
 

@@ -6,8 +6,10 @@ use bowline::{
 };
 use bowline_client::graph as wire;
 
+use super::algorithms::local;
 use super::view::{RemoteView, View, Visit};
 use crate::args::{Bounds, Direction, EdgeFilter, Scope};
+use crate::context::at_most;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::Field;
@@ -128,9 +130,8 @@ impl View<'_> {
         let view = match self {
             View::Local(snapshot) => {
                 let kinds = &edges.scope.kinds;
-                return Ok(snapshot
-                    .graph()
-                    .neighbors(start, direction(edges.direction), kinds)?);
+                let way = direction(edges.direction);
+                return Ok(local(snapshot).first_neighbors(start, way, kinds, at_most(limit))?);
             }
             View::Remote(view) => view,
         };
@@ -164,8 +165,7 @@ impl View<'_> {
     ) -> Result<Traversal, Failure> {
         match self {
             View::Local(snapshot) => {
-                let traversal = snapshot
-                    .graph()
+                let traversal = local(snapshot)
                     .traverse(start)
                     .direction(direction(edges.direction))
                     .kinds(&edges.scope.kinds);
@@ -210,7 +210,7 @@ impl View<'_> {
         }
         match self {
             View::Local(snapshot) => {
-                let search = snapshot.graph().shortest_path(from, to);
+                let search = local(snapshot).shortest_path(from, to);
                 let search = search.direction(direction(edges.direction)).kinds(kinds);
                 Ok(set_all!(search).find()?)
             }
@@ -232,7 +232,7 @@ impl View<'_> {
         match self {
             View::Local(snapshot) => {
                 let first = Precedence::SourceFirst;
-                match snapshot.graph().topological_order(&scope.kinds, first) {
+                match local(snapshot).topological_order(&scope.kinds, first) {
                     Ok(ids) => Ok(Ok(ids)),
                     Err(Error::Cycle { cycle }) => Ok(Err(cycle)),
                     Err(error) => Err(error.into()),
@@ -257,9 +257,9 @@ impl View<'_> {
         let kinds = &scope.kinds;
         match self {
             View::Local(snapshot) if strong => {
-                Ok(snapshot.graph().strongly_connected_components(kinds)?)
+                Ok(local(snapshot).strongly_connected_components(kinds)?)
             }
-            View::Local(snapshot) => Ok(snapshot.graph().weakly_connected_components(kinds)?),
+            View::Local(snapshot) => Ok(local(snapshot).weakly_connected_components(kinds)?),
             View::Remote(view) => {
                 let request = view.remote.graph.components().kinds(kinds);
                 let reply = match strong {
@@ -275,7 +275,7 @@ impl View<'_> {
     pub(crate) fn statistics(&self, scope: &Scope) -> Result<Vec<(&'static str, Field)>, Failure> {
         Ok(match self {
             View::Local(snapshot) => {
-                named(snapshot.revision(), &snapshot.graph().stats(&scope.kinds)?)
+                named(snapshot.revision(), &local(snapshot).stats(&scope.kinds)?)
             }
             View::Remote(view) => {
                 let reply = ask!(view, view.remote.graph.stats().kinds(&scope.kinds));
@@ -288,7 +288,7 @@ impl View<'_> {
     pub(crate) fn edges(&self, keys: Vec<EdgeKey>) -> Result<Vec<Edge>, Failure> {
         match self {
             View::Local(snapshot) => {
-                let graph = snapshot.graph();
+                let graph = local(snapshot);
                 let read = |key: &EdgeKey| graph.edge(key.source, &key.kind, key.target);
                 let found = keys.iter().map(read).filter_map(Result::transpose);
                 Ok(found.collect::<bowline::Result<_>>()?)
@@ -315,7 +315,7 @@ impl View<'_> {
     pub(crate) fn for_each_block(&self, visit: Visit<'_, Block>) -> Result<(), Failure> {
         match self {
             View::Local(snapshot) => {
-                let graph = snapshot.graph();
+                let graph = local(snapshot);
                 scan(|stopping| graph.for_each_block(|block| stopping(visit(block))))
             }
             View::Remote(view) => {
@@ -332,7 +332,7 @@ impl View<'_> {
     pub(crate) fn for_each_edge(&self, visit: Visit<'_, Edge>) -> Result<(), Failure> {
         match self {
             View::Local(snapshot) => {
-                let graph = snapshot.graph();
+                let graph = local(snapshot);
                 scan(|stopping| graph.for_each_edge(|edge| stopping(visit(edge))))
             }
             View::Remote(view) => {

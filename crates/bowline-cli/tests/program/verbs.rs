@@ -118,4 +118,20 @@ fn blocks_and_edges_are_listed() {
     assert_eq!(into.lines().count(), 2);
     served.both("edge list --direction in", 2);
     served.both("edge list nobody", 1);
+    an_edge_to_itself_is_listed_once(&served);
+}
+
+/// It was listed once for each of its ends. Found by review.
+fn an_edge_to_itself_is_listed_once(served: &Served) {
+    served.both("edge put bob knows bob", 0);
+    for (line, edges) in [
+        ("edge list bob --direction both", 4),
+        ("edge list bob --direction both --limit 4", 4),
+        ("edge list bob --direction both --limit 2", 2),
+        ("edge list bob", 3),
+        ("edge list bob --direction in", 2),
+    ] {
+        let listed = served.both(line, 0);
+        assert_eq!(listed.lines().count(), edges + 1, "{line}: {listed}");
+    }
 }

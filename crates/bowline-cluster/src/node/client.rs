@@ -318,6 +318,14 @@ impl LocalClient {
         self.core.members()
     }
 
+    /// Whether a change of the membership, as this member knows it, is between its two steps: until its end it takes a
+    /// majority of the voters before *and* of those after it to elect a leader.
+    #[must_use]
+    pub fn is_membership_changing(&self) -> bool {
+        let known = self.core().membership();
+        known.get_joint_config().len() > 1 || self.core().is_membership_joint()
+    }
+
     /// Adds a member, to be started with `is_existing`. A future voter is a learner until it has caught up.
     ///
     /// # Errors

@@ -130,9 +130,6 @@ impl Node {
         if core.is_blank() || core.is_unproven() {
             node.tasks.push(tokio::spawn(admission::run(core.clone())));
         }
-        if core.owes() {
-            core.replica.skip_file_ids(fastrand::u32(..));
-        }
         if let Some(damage) = core.repairs.is_up_now() {
             core.damage.note(damage);
         }

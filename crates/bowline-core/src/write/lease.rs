@@ -28,15 +28,17 @@ pub fn end<T: Target>(target: &mut T, id: LeaseId) -> Result<u64, T::Error> {
     Ok(attachments.len() as u64)
 }
 
-/// Deletes keys of a lease, which stays, until one is refused as `is_full` says, and returns how many.
+/// Deletes up to `count_max` keys of a lease, which stays, until one is refused as `is_full` says, and returns how many.
 pub fn delete_keys<T: Target>(
     target: &mut T,
     id: LeaseId,
+    count_max: usize,
     is_full: impl Fn(&T::Error) -> bool,
 ) -> Result<u64, T::Error> {
     let prefix = trees::attachment_prefix(id);
     let mut deleted = 0;
-    for attachment in target.keys(trees::SYSTEM, &prefix)? {
+    let attachments = target.keys(trees::SYSTEM, &prefix)?;
+    for attachment in attachments.into_iter().take(count_max) {
         match target.delete_attached(&attachment[prefix.len()..], id) {
             Ok(()) => deleted += 1,
             Err(error) if is_full(&error) => break,

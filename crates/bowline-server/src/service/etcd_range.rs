@@ -26,6 +26,16 @@ pub(super) fn range_of(op: &RangeOp) -> Range {
     }
 }
 
+/// Whether a range has bounds for the revisions of its entries.
+pub(super) fn has_bounds(op: &RangeOp) -> bool {
+    let of_mod = [op.min_mod_revision, op.max_mod_revision];
+    let of_create = [op.min_create_revision, op.max_create_revision];
+    of_mod
+        .iter()
+        .chain(&of_create)
+        .any(|bound| bound.get() != 0)
+}
+
 /// Whether the revisions of an entry are within the bounds of a range.
 pub(super) fn passes(op: &RangeOp, entry: &Entry) -> bool {
     let is_within = |min: u64, max: u64, revision: u64| {

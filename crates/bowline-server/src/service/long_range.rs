@@ -45,7 +45,7 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
-use super::etcd_range::{Beyond, passes, range_of};
+use super::etcd_range::{Beyond, has_bounds, passes, range_of};
 use super::stream::{Stepwise, stepwise};
 use crate::context::{Context, respond_read};
 use crate::convert;
@@ -86,7 +86,8 @@ pub(super) async fn range(
     let account = current_account(&context.memory);
     let beyond = Beyond::new(context, &op, &snapshot);
     let whole = match op.limit {
-        1..=FEW_KEYS => match read_whole(&snapshot, &op).map_err(status)? {
+        // With bounds of revisions it may read any number of keys until few have passed.
+        1..=FEW_KEYS if !has_bounds(&op) => match read_whole(&snapshot, &op).map_err(status)? {
             Some(Whole {
                 reply,
                 rest_from: None,

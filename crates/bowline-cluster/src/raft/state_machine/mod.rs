@@ -90,6 +90,8 @@ pub(crate) struct StateMachine {
     repairs: Arc<Repairs>,
     /// The last entry that was passed over, as the tables are damaged.
     passed_over: Option<LogId>,
+    /// The last entry that the consensus has had applied. Tables that came for a repair may be ahead of it.
+    ordered: Option<LogId>,
     limits: Arc<Limits>,
 }
 
@@ -151,6 +153,7 @@ impl StateMachine {
             membership,
             repairs: Arc::default(),
             passed_over: None,
+            ordered: last_applied,
             limits: Arc::default(),
         })
     }
@@ -494,6 +497,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
             let chunk: Result<Vec<_>, _> = chunk.into_iter().collect();
             let chunk = chunk?;
             let last = chunk.last().map(|(entry, _)| entry.log_id);
+            self.ordered = last.max(self.ordered);
             if let Some(reason) = self.repairs.was_put_off() {
                 self.pass_over(last, reason).await?;
                 continue;
@@ -511,8 +515,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         Ok(())
     }
 
+    /// None while the tables are ahead of what the consensus has had applied: it would trim the log up to the snapshot,
+    /// and then ask for entries that are gone.
     async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<StateMachine> {
-        Some(self.clone())
+        (self.last_applied <= self.ordered).then(|| self.clone())
     }
 
     async fn get_snapshot_builder(&mut self) -> StateMachine {
@@ -525,6 +531,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         snapshot: SnapshotData,
     ) -> Result<(), io::Error> {
         self.install(meta, snapshot).await.map_err(failed)?;
+        self.ordered = self.last_applied.max(self.ordered);
         self.passed_over = None;
         self.repairs.is_done();
         Ok(())

@@ -71,6 +71,7 @@ pub fn guided_path(
         neighbors.clear();
         graph.neighbors(id, direction, kinds, &mut neighbors)?;
         for neighbor in &neighbors {
+            cancel.check()?;
             let cost = cost + edge_weight(graph, id, neighbor, weight)?;
             let at = match index.get(&neighbor.id) {
                 Some(&at) if found[at].cost <= cost => continue,

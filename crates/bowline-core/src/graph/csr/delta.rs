@@ -394,8 +394,12 @@ impl Delta {
         if !is_due {
             return;
         }
+        let room_bytes = room_bytes();
         let mut rows = RowsBuilder::new(CHUNK);
         for (slot, changes) in chunk.changed_rows() {
+            if rows.finished_bytes() > room_bytes {
+                return;
+            }
             let row = base.row((index * CHUNK + slot) as u32);
             if row.len() + changes.added.len() <= ROW_MAX
                 && !changes.copy_to(&mut rows, slot as u32, base, row, chunk.newest)
@@ -403,7 +407,7 @@ impl Delta {
                 return;
             }
         }
-        if let Some(flat) = Flat::new(rows.finish(), &self.flat_bytes, room_bytes()) {
+        if let Some(flat) = Flat::new(rows.finish(), &self.flat_bytes, room_bytes) {
             chunk.flat.set(flat);
         }
     }

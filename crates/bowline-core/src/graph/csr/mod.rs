@@ -409,16 +409,16 @@ impl GraphView {
     /// Saves the view and gives it up. Nothing is written without a view, or if the file has its edges.
     pub(crate) fn save_and_forget(&self, engine: &Engine, place: &Place<'_>) -> Result<()> {
         let work = self.work.lock();
+        // A commit or a merge may still be under way that began before the close.
+        let pin = engine.pin_newest();
         self.drain();
-        let state = self.state.load_full();
-        let revision = self.applied.load(Ordering::Acquire);
+        let state = self.at(pin.revision());
         self.forget();
         drop(work);
         match state.filter(|_| self.is_unsaved.load(Ordering::Relaxed)) {
             Some(state) => {
                 let _saving = self.saving.lock();
-                // Nobody commits any more: it is the newest revision, which needs no pin.
-                self.save_state(engine, place, &state, revision)
+                self.save_state(engine, place, &state, pin.revision())
             }
             None => Ok(()),
         }

@@ -146,7 +146,7 @@ impl<'a> PlainRows<'a> {
         let revision = self.revision;
         let Some((rows, row)) = delta.flat_row(near, revision) else {
             // Perhaps for the last time.
-            delta.flatten(near, revision, self.rows, || self.state.room_bytes() / 2);
+            delta.flatten(near, revision, self.rows, || self.state.flat_room_bytes());
             return None;
         };
         let first = row.start;
@@ -277,9 +277,11 @@ impl State {
         self.base.memory_bytes() + self.delta_bytes() + self.flat_bytes()
     }
 
-    /// What the budget leaves.
-    fn room_bytes(&self) -> u64 {
-        self.budget_bytes.saturating_sub(self.memory_bytes())
+    /// What copies of changed rows may take beside those that there are.
+    fn flat_room_bytes(&self) -> u64 {
+        let taken = self.base.memory_bytes() + self.delta_bytes();
+        let half = self.budget_bytes.saturating_sub(taken) / 2;
+        half.saturating_sub(self.flat_bytes())
     }
 
     /// What the copies of changed rows take.

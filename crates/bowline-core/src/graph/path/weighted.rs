@@ -72,6 +72,8 @@ pub fn lightest_path(
         neighbors.clear();
         graph.neighbors(id, direction, kinds, &mut neighbors)?;
         for neighbor in &neighbors {
+            // Each weight is read from the trees.
+            graph.check()?;
             let known = index.get(&neighbor.id).copied();
             if known.is_some_and(|at: usize| found[at].settled) {
                 continue;
