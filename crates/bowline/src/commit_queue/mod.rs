@@ -131,7 +131,11 @@ impl CommitQueue {
     /// Commits a request. Returns when it is decided and, with the default durability, flushed.
     pub(crate) fn commit(&self, core: &Core, request: Request) -> Result<Committed> {
         let may_be_blind = !core.hub.is_watched() && !self.has_leases.load(Ordering::Relaxed);
-        let request = request.prepare(&core.engine, may_be_blind)?;
+        self.enter(core, request.prepare(&core.engine, may_be_blind)?)
+    }
+
+    /// Commits a request whose keys have been looked up: in the group of another, or as the leader.
+    fn enter(&self, core: &Core, request: Prepared) -> Result<Committed> {
         let (size, limit) = (request.encoded_bytes, Limits::TRANSACTION_SIZE_BYTES);
         if size > limit {
             return Err(Error::TransactionTooLarge { size, limit });

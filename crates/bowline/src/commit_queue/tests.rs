@@ -5,13 +5,17 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bowline_storage::Error as StorageError;
+use bowline_storage::{Error as StorageError, Value};
 use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::{FaultVfs, SimDisk};
 
 use super::*;
 use crate::{Db, Durability};
+use bowline_core::kv::Range;
 use bowline_core::options::Background;
+use bowline_core::trees;
+use bowline_core::write::mutation::{Action, Mutation};
+use bowline_core::write::previous::Previous;
 use bowline_types::Expected;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -140,4 +144,53 @@ fn a_group_that_changes_nothing_is_refused_when_the_log_has_failed_meanwhile() {
         matches!(finished, Err(StorageError::Poisoned { .. })),
         "{finished:?}"
     );
+}
+
+/// Commits a put that was allowed to do without the look-up of its key, though `since` has happened by then and the key
+/// is in a table: the moment between that choice and the look-up, which schedules meet once in many thousands.
+fn put_blindly(db: &Db, since: impl FnOnce()) {
+    db.put("k", "1").expect("a put");
+    since();
+    db.flush().expect("a flush");
+    let value = Value::copy_from(b"3");
+    let put = Action::PutEntry { value, lease: None };
+    let request = Request::of(Mutation::new(trees::KV, b"k", put));
+    let shared = db.handle();
+    let prepared = request.prepare(&shared.engine, true).expect("a look");
+    assert!(matches!(prepared.previous[..], [Previous::Unknown { .. }]));
+    let committed = shared.queue.enter(&shared.core, prepared);
+    assert!(committed.expect("a put").changed);
+}
+
+#[test]
+fn a_put_that_did_not_look_detaches_its_key_from_a_lease_that_came_since() {
+    let db = Db::in_memory().expect("it opens");
+    let lease = db.grant_lease(PATIENCE).expect("a lease");
+    put_blindly(&db, || {
+        db.put_with_lease("k", "2", lease).expect("a put");
+    });
+    let entry = db.entry("k").expect("a read").expect("it is there");
+    assert_eq!((entry.version, entry.lease), (3, None));
+    assert_eq!(db.lease_keys(lease).expect("it exists").count(), 0);
+    assert_eq!(db.revoke_lease(lease).expect("it exists"), 0);
+    assert!(db.get("k").expect("a read").is_some());
+}
+
+#[test]
+fn a_put_that_did_not_look_is_told_whole_to_a_watcher_that_came_since() {
+    let db = Db::in_memory().expect("it opens");
+    let mut watcher = None;
+    put_blindly(&db, || {
+        let watch = db.watch(Range::all()).with_previous();
+        watcher = Some(watch.start().expect("a watch"));
+    });
+    let mut watcher = watcher.expect("it began");
+    let told = watcher.try_recv().expect("it lives").expect("a change");
+    let change = &told.changes[0];
+    assert_eq!(
+        (change.entry.create_revision.get(), change.entry.version),
+        (2, 2)
+    );
+    let previous = change.previous.as_ref().expect("the one before");
+    assert_eq!(previous.value.as_ref(), b"1");
 }
