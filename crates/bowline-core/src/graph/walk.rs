@@ -21,7 +21,7 @@ use super::csr::{Part, PlainKinds, PlainRows, State};
 use super::id_map::{IdMap, IdSet};
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, NeighborRef};
-use super::visits::Visited;
+use super::visits::{VisitEntry, Visited};
 use crate::Result;
 use bowline_types::{BlockId, Direction};
 
@@ -172,6 +172,13 @@ pub trait Lend<'a, N>: Copy {
     #[inline(always)]
     fn is_empty(&self, _: N) -> bool {
         false
+    }
+
+    /// How many of the first of these visits are at another depth or to nodes without edges, as far as that is known at
+    /// once.
+    #[inline(always)]
+    fn skip_empty(&self, _: &[VisitEntry<N>], _depth: u32) -> usize {
+        0
     }
 
     /// Tells which rows are read soon: `soon` gives the node that is read after so many others.
@@ -359,6 +366,13 @@ impl<'a> Lend<'a, u32> for PlainRows<'a> {
     #[inline(always)]
     fn is_empty(&self, node: u32) -> bool {
         PlainRows::is_empty(self, node)
+    }
+
+    fn skip_empty(&self, visits: &[VisitEntry<u32>], depth: u32) -> usize {
+        let nodes = visits
+            .iter()
+            .map(|visit| (visit.depth == depth).then_some(visit.node));
+        self.first_with_edges(nodes).unwrap_or(visits.len())
     }
 
     #[inline(always)]

@@ -160,6 +160,23 @@ impl<'a> PlainRows<'a> {
         self.is_lent && !is_changed && self.rows.is_empty_row(near)
     }
 
+    /// The place of the first node whose row has edges, or is not known at once; `None` among them is skipped.
+    #[inline(never)]
+    pub(crate) fn first_with_edges(
+        &self,
+        mut nodes: impl Iterator<Item = Option<u32>>,
+    ) -> Option<usize> {
+        let rows = self.rows;
+        // What is the same for all is looked at here: this is a loop of three loads.
+        match self.delta {
+            _ if !self.is_lent => nodes.position(|node| node.is_some()),
+            None => nodes.position(|node| node.is_some_and(|node| !rows.is_empty_row(node))),
+            Some(delta) => nodes.position(|node| {
+                node.is_some_and(|node| delta.has(node) || !rows.is_empty_row(node))
+            }),
+        }
+    }
+
     #[inline]
     pub(crate) fn direction(&self) -> Direction {
         self.direction

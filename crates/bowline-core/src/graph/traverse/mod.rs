@@ -200,7 +200,7 @@ fn breadth_first<W: Walk>(
     while let Some(&VisitEntry { node, depth, .. }) = visits.entries.get(cursor) {
         if spec.max_depth == Some(depth) {
             // All of the deepest layer was found.
-            if has_more_beyond(graph, spec, &mut visits, cursor, |next| {
+            if has_more_beyond(graph, spec, depth, &mut visits, cursor, |next| {
                 found.contains(next)
             })? {
                 visits.stop = Stop::MaxDepth;
@@ -231,6 +231,7 @@ fn breadth_first<W: Walk>(
 fn has_more_beyond<W: Walk>(
     graph: &W,
     spec: &TraverseSpec,
+    bound: u32,
     visits: &mut Visits<W::Node>,
     from: usize,
     is_found: impl Fn(W::Node) -> bool,
@@ -239,12 +240,14 @@ fn has_more_beyond<W: Walk>(
     let mut buffer = RowBuffer::default();
     let entries = &visits.entries;
     let (mut place, count) = (from, entries.len());
+    // Most often none has neighbors: that is seen in a loop that does nothing else.
+    place += rows.skip_empty(&entries[place..], bound);
     while place < count {
         graph.check()?;
         let few = count.min(place + UNCHECKED);
         for (at, &VisitEntry { node, depth, .. }) in entries[place..few].iter().enumerate() {
             rows.prefetch(|ahead| entries.get(place + at + ahead).map(|visit| visit.node));
-            if spec.max_depth != Some(depth) || rows.is_empty(node) {
+            if depth != bound || rows.is_empty(node) {
                 continue;
             }
             let row = match rows.row(node) {
@@ -456,10 +459,15 @@ impl<'a, W: Walk> DepthFirst<'a, W> {
         let is_found = |next| self.marks.contains(next);
         self.found.stop = match ended {
             Some(stop) => stop,
-            None if self.cut && has_more_beyond(graph, spec, &mut self.found, 0, is_found)? => {
-                Stop::MaxDepth
-            }
-            None => Stop::Exhausted,
+            None => match spec.max_depth {
+                Some(bound)
+                    if self.cut
+                        && has_more_beyond(graph, spec, bound, &mut self.found, 0, is_found)? =>
+                {
+                    Stop::MaxDepth
+                }
+                _ => Stop::Exhausted,
+            },
         };
         Ok(self.into_preorder())
     }
