@@ -11,6 +11,7 @@ use bowline_replica::{
     is_valid_ttl,
 };
 use bowline_storage::Clock;
+use bowline_storage::engine;
 use bowline_types::ReadLevel;
 
 use super::core::{Core, Leadership};
@@ -551,6 +552,7 @@ impl LocalClient {
             name: table.name(),
             bytes: table.file_bytes(),
             file: table.file().clone(),
+            table: table.clone(),
         });
         Ok(Frozen {
             database_id: self.db().id(),
@@ -558,6 +560,20 @@ impl LocalClient {
             revision: Revision::new(frozen.revision),
             tables: tables.collect(),
             state: frozen.state,
+        })
+    }
+
+    /// Reads a table of a copy and compares it with its checksums, so that no copy of a rotten one is kept for a good one.
+    /// Damage is repaired from another member, as that which a read meets.
+    ///
+    /// # Errors
+    /// `Storage` when it is damaged or the disk fails.
+    pub fn check_table(&self, table: &FrozenTable) -> Result<()> {
+        table.table.verify().map_err(|error| {
+            if error.is_corruption() {
+                self.core.damage.note(error.to_string());
+            }
+            error.into()
         })
     }
 }
@@ -571,6 +587,7 @@ pub struct FrozenTable {
     pub bytes: u64,
     /// The open file.
     pub file: Arc<dyn bowline::vfs::VfsFile>,
+    table: engine::FrozenTable,
 }
 
 /// A consistent copy of a member's state. Made by [`LocalClient::freeze`].

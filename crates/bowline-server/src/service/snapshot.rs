@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use bowline::vfs::VfsFile;
-use bowline_cluster::Frozen;
+use bowline_cluster::{Frozen, LocalClient};
 use bowline_proto::etcdserverpb as pb;
 use bytes::{Bytes, BytesMut};
 use sha2::{Digest, Sha256};
@@ -55,6 +55,7 @@ pub(super) fn stream(
             remaining: 0,
             hash: Sha256::new(),
             replies,
+            client: context.client.clone(),
         };
         if let Err(Some(fault)) = sender.send_all(&frozen) {
             // An error means that the client has disconnected.
@@ -69,6 +70,7 @@ struct Sender {
     /// The bytes that follow, without the hash.
     remaining: u64,
     hash: Sha256,
+    client: LocalClient,
     replies: mpsc::Sender<Result<pb::SnapshotResponse, Status>>,
 }
 
@@ -85,6 +87,12 @@ impl Sender {
             self.send(Bytes::copy_from_slice(chunk))?;
         }
         for table in &frozen.tables {
+            // The hash is of what is sent: a rotten backup would be found out when it is needed.
+            let checked = self.client.check_table(table);
+            checked.map_err(|error| {
+                let name = &table.name;
+                Fault::Internal(format!("{name} is damaged, so it is not sent: {error}"))
+            })?;
             self.send_file(&table.name, &*table.file, table.bytes)?;
         }
         if padding > 0 {

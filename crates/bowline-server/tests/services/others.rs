@@ -188,6 +188,37 @@ async fn a_downgrade_is_refused_as_etcd_refuses_versions_that_it_has_not() {
     );
 }
 
+/// The hash is of what is sent, so a backup of rotten tables passed for a good one until it was restored.
+#[tokio::test]
+async fn no_snapshot_of_rotten_tables_is_sent() {
+    let running = start(&[]).await;
+    running.kv().await.put(put("k", "v")).await.unwrap();
+    let mut maintenance = running.maintenance().await;
+    let mut stream = async || {
+        let stream = maintenance.snapshot(pb::SnapshotRequest {}).await;
+        let mut stream = stream.unwrap().into_inner();
+        while stream.message().await?.is_some() {}
+        Ok::<(), tonic::Status>(())
+    };
+    // It flushes what is in memory.
+    stream().await.unwrap();
+    let tables = std::fs::read_dir(running.data().join("tables")).unwrap();
+    let tables: Vec<_> = tables.map(|entry| entry.unwrap().path()).collect();
+    assert!(!tables.is_empty());
+    for path in tables {
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() / 3;
+        bytes[at] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    }
+    let refused = stream().await.unwrap_err();
+    assert_eq!(refused.code(), Code::Internal);
+    assert!(
+        refused.message().contains("is damaged, so it is not sent"),
+        "{refused}"
+    );
+}
+
 #[tokio::test]
 async fn a_snapshot_is_whole_sectors_and_a_hash() {
     let running = start(&[]).await;

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 /// A server with a directory of its own.
 pub(crate) struct Running {
     pub(crate) server: Server,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 /// Starts one with a few settings.
@@ -42,10 +42,7 @@ pub(crate) async fn start_with(
     let mut config = Config::from_layers(&layers).unwrap();
     change(&mut config);
     let server = Server::start(config).await.unwrap();
-    let running = Running {
-        server,
-        _directory: directory,
-    };
+    let running = Running { server, directory };
     // It elects itself in a moment.
     let mut maintenance = running.maintenance().await;
     loop {
@@ -58,6 +55,11 @@ pub(crate) async fn start_with(
 }
 
 impl Running {
+    /// Where its files are.
+    pub(crate) fn data(&self) -> std::path::PathBuf {
+        self.directory.path().join("data")
+    }
+
     pub(crate) fn address(&self) -> String {
         self.server.addresses()[0].to_string()
     }

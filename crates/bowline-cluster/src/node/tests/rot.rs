@@ -25,6 +25,37 @@ fn flip(disk: &SimDisk, names: &[String]) {
     }
 }
 
+/// A copy for a client was sent with the hash of whatever bytes its tables had: a backup of a rotten one was found out
+/// when it was restored. Found by review.
+#[tokio::test]
+async fn no_copy_of_a_rotten_table_is_handed_out() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    surely(&client, &put("k", "v")).await;
+    three.assert_equal().await;
+    let frozen = client.freeze().unwrap();
+    assert!(!frozen.tables.is_empty(), "it has no tables");
+    for table in &frozen.tables {
+        client.check_table(table).unwrap();
+    }
+    let names: Vec<String> = frozen
+        .tables
+        .iter()
+        .map(|table| table.name.clone())
+        .collect();
+    flip(&three.disks[leader], &names);
+    let refused = client.check_table(&frozen.tables[0]);
+    let Err(Error::Storage(bowline::Error::Storage(error))) = refused else {
+        panic!("{refused:?}");
+    };
+    assert!(error.is_corruption(), "{error}");
+    eventually("it is repaired", || client.core().repairs.counted() > 0).await;
+    drop((frozen, client));
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
 /// The checksum of a sent file was that of its present bytes, rotten or not: so the receiver of a snapshot
 /// got the rot, too, and found it when it read.
 #[tokio::test]
