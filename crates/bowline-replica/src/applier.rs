@@ -138,6 +138,7 @@ impl<'a> Applier<'a> {
             wants_reply,
             collect,
         );
+        let planner = planner.with_writes_max(self.replica.writes_max());
         let Plan {
             batch,
             operations,

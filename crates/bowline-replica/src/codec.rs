@@ -38,7 +38,7 @@ use bowline_core::options::Isolation;
 use bowline_types::{EdgeKey, GraphWrite, Revision};
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 1;
+pub const COMMAND_VERSION: u8 = 2;
 
 /// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;
@@ -59,6 +59,7 @@ const TAG_COMMIT: u8 = 9;
 const TAG_LEASE_EXPIRE_GRANTED: u8 = 10;
 const TAG_LEASE_REMAINING: u8 = 11;
 const TAG_TXN: u8 = 12;
+const TAG_LEASE_DELETE_KEYS: u8 = 13;
 
 const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
@@ -177,6 +178,15 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             put_varint(out, *term);
             if let Some(index) = granted {
                 put_varint(out, *index);
+            }
+        }
+        Command::LeaseDeleteKeys { id, expired } => {
+            out.push(TAG_LEASE_DELETE_KEYS);
+            put_varint(out, *id as u64);
+            out.push(u8::from(expired.is_some()));
+            if let Some((term, granted)) = expired {
+                put_varint(out, *term);
+                put_varint(out, *granted);
             }
         }
         Command::LeaseCheckpoint { remaining } => {
@@ -532,6 +542,13 @@ impl<'a> Decoder<'a> {
                 id: self.signed()?,
                 term: self.number()?,
                 granted: Some(self.number()?),
+            },
+            TAG_LEASE_DELETE_KEYS => Command::LeaseDeleteKeys {
+                id: self.signed()?,
+                expired: match self.flags(1)? {
+                    0 => None,
+                    _ => Some((self.number()?, self.number()?)),
+                },
             },
             TAG_LEASE_REMAINING => {
                 let term = self.number()?;

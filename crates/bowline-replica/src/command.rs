@@ -28,7 +28,8 @@ pub enum Command {
         /// Its time to live.
         ttl: Duration,
     },
-    /// Ends a lease, and deletes its keys at one revision.
+    /// Ends a lease, and deletes its keys at one revision. Refused when a command cannot delete so many: then
+    /// [`Command::LeaseDeleteKeys`] comes first.
     LeaseRevoke {
         /// Its id.
         id: i64,
@@ -43,6 +44,15 @@ pub enum Command {
         /// The entry that granted it, 0 for a lease of the embedded time; does nothing to another lease with
         /// this id. `None` is any, as in earlier versions.
         granted: Option<Index>,
+    },
+    /// Deletes keys of a lease, in the order of the keys, as many as one command may delete. The lease stays. For a
+    /// lease that has too many for its end.
+    LeaseDeleteKeys {
+        /// Its id.
+        id: i64,
+        /// The term and the grant as of [`Command::LeaseExpire`], for an expired lease; `None` for one that a client
+        /// revokes.
+        expired: Option<(u64, Index)>,
     },
     /// [`Command::LeaseRemaining`] from before it had terms. Not proposed any more.
     LeaseCheckpoint {
@@ -90,6 +100,7 @@ impl Command {
             | Command::Compact { .. }
             | Command::Graph(_)
             | Command::Commit(_) => true,
+            Command::LeaseDeleteKeys { expired, .. } => expired.is_none(),
             Command::LeaseExpire { .. }
             | Command::LeaseCheckpoint { .. }
             | Command::LeaseRemaining { .. }
@@ -112,6 +123,7 @@ impl Command {
             | Command::LeaseCheckpoint { .. }
             | Command::LeaseRemaining { .. }
             | Command::Alarm { .. } => 1,
+            Command::LeaseDeleteKeys { .. } => 2,
         }
     }
 
@@ -409,6 +421,11 @@ pub enum Outcome {
         /// The number of deleted keys.
         deleted: u64,
     },
+    /// Of [`Command::LeaseDeleteKeys`].
+    LeaseKeysDeleted {
+        /// The number of deleted keys.
+        deleted: u64,
+    },
     /// Of [`Command::Graph`]: for each write, whether it created something or, for a deletion, found
     /// something.
     Graph(Vec<bool>),
@@ -553,6 +570,17 @@ pub enum Refusal {
         keys: u64,
         /// The most bytes.
         bytes: u64,
+    },
+    /// A command would write more than one may.
+    #[error(
+        "the writes take {size} bytes or more, and one command may take {limit}: write less at once; delete a large \
+         range in several parts"
+    )]
+    TooManyWrites {
+        /// The size at which it was refused, in bytes.
+        size: u64,
+        /// The limit in bytes.
+        limit: u64,
     },
     /// Something exceeds a limit.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]

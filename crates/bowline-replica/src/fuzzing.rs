@@ -144,6 +144,14 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             term: 3,
             granted: Some(12),
         },
+        Command::LeaseDeleteKeys {
+            id: 77,
+            expired: None,
+        },
+        Command::LeaseDeleteKeys {
+            id: 77,
+            expired: Some((3, 12)),
+        },
         Command::LeaseCheckpoint {
             remaining: vec![(77, ttl)],
         },

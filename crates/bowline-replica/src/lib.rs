@@ -45,7 +45,7 @@ use bowline_storage::engine::{
 };
 use bowline_storage::log::Log;
 use bowline_storage::sync::Mutex;
-use bowline_storage::sync::atomic::{AtomicBool, Ordering};
+use bowline_storage::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bowline_storage::{Clock, Index};
 use bowline_types::Revision;
 
@@ -65,8 +65,10 @@ pub use bowline_types::{EdgeKey, GraphWrite, Touched};
 use bowline::{Db, DbBuilder, DbReader, TreeHashes};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::lease::{self, LeaseId};
+use bowline_core::options::Limits;
 use bowline_core::state::Core;
 use bowline_core::trees;
+use bowline_core::write::writer;
 use overlay::Overlay;
 use plan::Known;
 use range::refusal;
@@ -102,6 +104,8 @@ pub struct Replica {
     state: Mutex<ApplyState>,
     /// Whether an alarm for space is raised. Read without the lock of the applier.
     is_out_of_space: AtomicBool,
+    /// The most bytes of a command's writes.
+    writes_max: AtomicU64,
     shown: Mutex<Shown>,
 }
 
@@ -149,6 +153,7 @@ impl Replica {
             db,
             state: Mutex::default(),
             is_out_of_space: AtomicBool::new(false),
+            writes_max: AtomicU64::new(Limits::TRANSACTION_SIZE_BYTES),
             shown: Mutex::default(),
         };
         replica.load(&mut replica.state.lock())?;
@@ -357,8 +362,45 @@ impl Replica {
         self.core().check_open()?;
         let engine = &self.core().engine;
         let pin = engine.pin_newest();
+        let at = Revision::new(pin.revision());
+        if let Some(delete) = work::plain_deletion(txn) {
+            return work::weigh_deletion(engine, delete, at, self.writes_max());
+        }
         let compacted = self.shown.lock().compacted;
-        work::weigh(engine, txn, Revision::new(pin.revision()), compacted)
+        work::weigh(engine, txn, at, compacted)
+    }
+
+    /// Whether a lease has more keys, in this member's state, than the command may delete that ends it: then
+    /// [`Command::LeaseDeleteKeys`] comes first. No more keys are read than it takes to know that.
+    ///
+    /// # Errors
+    /// As [`Replica::weigh`].
+    pub fn has_too_many_keys(&self, id: LeaseId) -> Result<bool> {
+        /// More than the head of the batch and the records of the lease take.
+        const OTHER_BYTES: u64 = 64;
+        let keys = match self.db.lease_keys(id) {
+            Err(Error::LeaseNotFound { .. }) => return Ok(false),
+            keys => keys?,
+        };
+        let (mut size, limit) = (OTHER_BYTES, self.writes_max());
+        for key in keys {
+            size += writer::deletion_bytes(&key?, Some(id));
+            if size > limit {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn writes_max(&self) -> u64 {
+        self.writes_max.load(Ordering::Relaxed)
+    }
+
+    /// Lowers the bound of a command's writes, for tests: what is beyond the usual one takes gigabytes. Every member
+    /// needs the same bound, or their states differ.
+    #[doc(hidden)]
+    pub fn limit_writes(&self, bytes: u64) {
+        self.writes_max.store(bytes, Ordering::Relaxed);
     }
 
     /// Hashes every tree, and returns the log index of the last hashed entry. Members with the same index

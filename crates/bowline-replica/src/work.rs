@@ -10,11 +10,11 @@
 //! | a key visited by a condition, a range or a deletion of a range | a key, and its bytes |
 //! | a value that is read: for a condition on values, for a reply | its bytes |
 //!
-//! A transaction of a single deletion of a range costs nothing, unless its reply has the deleted entries: it
-//! is bounded by the writes of a command.
+//! A transaction of a single deletion of a range costs nothing, unless its reply has the deleted entries: it is bounded by
+//! the writes of a command instead ([`Refusal::TooManyWrites`]), and reads no key beyond that.
 //!
 //! The check is made twice, by the same rules. The proposing member evaluates the transaction against its own
-//! state ([`weigh`]), so that an excessive one costs the other members nothing. Meanwhile the state may have
+//! state ([`weigh`], [`weigh_deletion`]), so that an excessive one costs the other members nothing. Meanwhile the state may have
 //! grown: so every member checks again when it applies the command, and that decides.
 //!
 //! Invariants:
@@ -35,11 +35,13 @@ use bowline_storage::EntryKind;
 use bowline_storage::engine::Engine;
 use bowline_types::Revision;
 
-use super::command::{Compare, Op, PutOp, Refusal, Target, Txn};
-use super::range;
+use super::command::{Compare, DeleteRangeOp, Op, PutOp, Refusal, Target, Txn};
+use super::overlay::Overlay;
+use super::range::{self, Span};
 use bowline_core::error::Result;
 use bowline_core::kv::record;
 use bowline_core::trees;
+use bowline_core::write::writer;
 
 /// The most keys that a transaction may visit.
 pub const TXN_KEYS_MAX: u64 = 1_000_000;
@@ -118,8 +120,15 @@ pub(crate) fn reads_values(compare: &Compare) -> bool {
 
 /// Whether a transaction is a single deletion of a range, with only a count in the reply.
 pub(crate) fn is_plain_deletion(txn: &Txn) -> bool {
-    txn.compares.is_empty()
-        && matches!(&txn.success[..], [Op::DeleteRange(delete)] if !delete.prev_kv)
+    plain_deletion(txn).is_some()
+}
+
+/// The deletion of a transaction that is nothing but that, with only a count in the reply.
+pub(crate) fn plain_deletion(txn: &Txn) -> Option<&DeleteRangeOp> {
+    match &txn.success[..] {
+        [Op::DeleteRange(delete)] if txn.compares.is_empty() && !delete.prev_kv => Some(delete),
+        _ => None,
+    }
 }
 
 /// A cheap check whether a transaction may exceed the bound.
@@ -148,10 +157,12 @@ pub(crate) fn may_exceed(txn: &Txn) -> bool {
         })
     }
     let (mut look_ups, mut values) = (0, 0);
-    !is_plain_deletion(txn)
-        && (!count(txn, &mut look_ups, &mut values)
-            || look_ups * LOOK_UP_KEYS > TXN_KEYS_MAX
-            || values * VALUE_BYTES > TXN_BYTES_MAX)
+    if let Some(delete) = plain_deletion(txn) {
+        return !delete.range_end.is_empty();
+    }
+    !count(txn, &mut look_ups, &mut values)
+        || look_ups * LOOK_UP_KEYS > TXN_KEYS_MAX
+        || values * VALUE_BYTES > TXN_BYTES_MAX
 }
 
 /// Whether a put reads the previous entry.
@@ -183,5 +194,34 @@ pub(crate) fn weigh(
     Ok(match evaluated {
         Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
         _ => Ok(()),
+    })
+}
+
+/// Refuses a deletion of more than a command may delete, `writes_max` bytes, at a revision.
+pub(crate) fn weigh_deletion(
+    engine: &Engine,
+    delete: &DeleteRangeOp,
+    at: Revision,
+    writes_max: u64,
+) -> Result<Result<(), Refusal>> {
+    let span = Span::of(&delete.key, &delete.range_end);
+    let mut size = 0;
+    range::for_each(
+        engine,
+        &Overlay::default(),
+        &span,
+        at,
+        false,
+        &mut |entry| {
+            size += writer::deletion_bytes(&entry.key, entry.lease);
+            Ok(size <= writes_max)
+        },
+    )?;
+    Ok(match size > writes_max {
+        true => Err(Refusal::TooManyWrites {
+            size,
+            limit: writes_max,
+        }),
+        false => Ok(()),
     })
 }

@@ -47,6 +47,8 @@ pub enum Fault {
     TooManyRequests,
     /// A transaction exceeds the bound of work.
     TooMuchWork,
+    /// A request deletes or writes more than one command may.
+    TooManyWrites,
     /// Clients use up their memory budget.
     OutOfMemory,
     /// A reply is too long for one message.
@@ -183,6 +185,10 @@ impl Fault {
                 Code::ResourceExhausted,
                 "the transaction looks at too many keys or bytes: read large ranges outside of transactions, a page at a time, and write in several",
             ),
+            Fault::TooManyWrites => (
+                Code::ResourceExhausted,
+                "bowline: the request deletes or writes more than one command may: delete a large range in several parts",
+            ),
             Fault::OutOfMemory => (
                 Code::ResourceExhausted,
                 "bowline: the memory for clients is used up; retry later, ask for less at once, or \
@@ -306,6 +312,7 @@ impl From<Refusal> for Fault {
             Refusal::Corrupt => Fault::CorruptCluster,
             Refusal::TooLarge { .. } => Fault::RequestTooLarge,
             Refusal::TooMuchWork { .. } => Fault::TooMuchWork,
+            Refusal::TooManyWrites { .. } => Fault::TooManyWrites,
             // The library's text, so that a program reads the same in both places.
             Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
             Refusal::InvalidKind { name } => bowline::Error::InvalidKind { name }.into(),
@@ -626,6 +633,9 @@ mod tests {
             "etcdserver: mvcc: required revision has been compacted"
         );
         assert_eq!(of(Error::Timeout), "etcdserver: request timed out");
+        let refusal = Refusal::TooManyWrites { size: 2, limit: 1 };
+        let too_many = status(Error::from(refusal));
+        assert_eq!(too_many.code(), Code::ResourceExhausted, "{too_many}");
         assert_eq!(
             of(bowline::Error::EmptyKey.into()),
             "etcdserver: key is not provided"

@@ -220,24 +220,46 @@ impl Target for Drafting<'_> {
     }
 
     fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.first_keys(tree, prefix, usize::MAX)
+    }
+
+    fn first_keys(
+        &mut self,
+        tree: TreeId,
+        prefix: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>> {
         let (lower, upper) = prefix_bounds(prefix);
-        // A key that another commit adds meanwhile must not be missed, under either isolation.
-        let range = (tree, lower.clone(), upper.clone());
-        self.draft.firm_ranges.push(range);
         let engine = &self.shared.engine;
-        let scan = engine.scan(tree, lower, upper, self.at.get(), ScanDirection::Forward);
+        let at = self.at.get();
+        let scan = engine.scan(
+            tree,
+            lower.clone(),
+            upper.clone(),
+            at,
+            ScanDirection::Forward,
+        );
         let mut scan = scan.heads();
         let mut keys = BTreeSet::new();
+        // A key that another commit adds meanwhile must not be missed, under either isolation; nor one that it removes.
+        let mut read = (tree, lower, upper);
         while scan.advance()? {
-            keys.insert(scan.key().to_vec());
+            let key = scan.key();
+            if !matches!(self.draft.own(tree, key), Some(Action::Delete)) {
+                keys.insert(key.to_vec());
+            }
+            if keys.len() >= count_max {
+                read.2 = Bound::Included(key.to_vec());
+                break;
+            }
         }
+        self.draft.firm_ranges.push(read);
         for ((_, key), action) in writes_with_prefix(&self.draft.writes, tree, prefix) {
-            match action {
-                Action::Delete => keys.remove(key),
-                _ => keys.insert(key.clone()),
-            };
+            if !matches!(action, Action::Delete) {
+                keys.insert(key.clone());
+            }
         }
-        Ok(keys.into_iter().collect())
+        Ok(keys.into_iter().take(count_max).collect())
     }
 
     fn require(&mut self, guard: Guard) -> Result<()> {

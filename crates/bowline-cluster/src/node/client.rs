@@ -7,8 +7,8 @@ use std::time::Duration;
 use bowline::DbReader;
 use bowline::{LeaseId, Revision};
 use bowline_replica::{
-    AlarmKind, Command, Op, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn, TxnReply,
-    is_valid_ttl,
+    AlarmKind, Command, Op, Outcome, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn,
+    TxnReply, is_valid_ttl,
 };
 use bowline_storage::Clock;
 use bowline_storage::engine;
@@ -278,6 +278,42 @@ impl LocalClient {
                 Err(Refusal::LeaseExists { .. }) if id == 0 => {}
                 Err(refusal) => return Err(refusal.clone().into()),
                 Ok(_) => return Ok((chosen, applied)),
+            }
+        }
+    }
+
+    /// Ends a lease and deletes its keys; returns how many, and the last command that was applied. It is one command, unless
+    /// the keys are too many for one: then all but the last ones are deleted by commands before it.
+    ///
+    /// # Errors
+    /// `Refused` when there is no such lease; otherwise as [`LocalClient::execute`].
+    pub async fn lease_revoke(&self, id: i64) -> Result<(u64, Applied)> {
+        let (mut before, mut is_refused) = (0, false);
+        loop {
+            let has_too_many = || match LeaseId::new(id) {
+                Some(id) => self.core.replica.has_too_many_keys(id),
+                None => Ok(false),
+            };
+            let is_large = is_refused || self.in_turn(true, has_too_many).await?;
+            let command = match is_large {
+                true => Command::LeaseDeleteKeys { id, expired: None },
+                false => Command::LeaseRevoke { id },
+            };
+            let applied = self.execute(command).await?;
+            match &applied.reply.result {
+                Ok(Outcome::LeaseKeysDeleted { deleted }) => {
+                    before += deleted;
+                    is_refused = false;
+                }
+                Ok(Outcome::LeaseEnded { deleted }) => return Ok((before + deleted, applied)),
+                // This member did not know all of its keys.
+                Err(Refusal::TooManyWrites { .. }) => is_refused = true,
+                Err(refusal) => return Err(refusal.clone().into()),
+                Ok(other) => {
+                    return Err(Error::stopped(format!(
+                        "a revocation was replied to by {other:?}"
+                    )));
+                }
             }
         }
     }

@@ -29,6 +29,7 @@ pub fn end<T: Target>(target: &mut T, id: LeaseId) -> Result<u64, T::Error> {
 }
 
 /// Deletes up to `count_max` keys of a lease, which stays, until one is refused as `is_full` says, and returns how many.
+/// The others are not read.
 pub fn delete_keys<T: Target>(
     target: &mut T,
     id: LeaseId,
@@ -37,8 +38,7 @@ pub fn delete_keys<T: Target>(
 ) -> Result<u64, T::Error> {
     let prefix = trees::attachment_prefix(id);
     let mut deleted = 0;
-    let attachments = target.keys(trees::SYSTEM, &prefix)?;
-    for attachment in attachments.into_iter().take(count_max) {
+    for attachment in target.first_keys(trees::SYSTEM, &prefix, count_max)? {
         match target.delete_attached(&attachment[prefix.len()..], id) {
             Ok(()) => deleted += 1,
             Err(error) if is_full(&error) => break,

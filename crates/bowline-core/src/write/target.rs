@@ -22,6 +22,14 @@ pub trait Target {
     /// All keys of a tree with a prefix, own writes included. There must be no other at the commit.
     fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Self::Error>;
 
+    /// At most the first `count_max` of them. At the commit there must be no other among them; there may be others behind.
+    fn first_keys(
+        &mut self,
+        tree: TreeId,
+        prefix: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, Self::Error>;
+
     /// Requires a condition, now and at the commit.
     fn require(&mut self, guard: Guard) -> Result<(), Self::Error>;
 

@@ -200,6 +200,20 @@ pub fn meta_of_put(revision: Revision, lease: Option<LeaseId>, previous: Option<
     }
 }
 
+/// The bytes of a batch that the deletion of a key takes, with that of its attachment to a lease.
+pub fn deletion_bytes(key: &[u8], lease: Option<LeaseId>) -> u64 {
+    let attachment = lease.map_or(0, |lease| {
+        BatchWriter::deletion_bytes(trees::attachment_prefix(lease).len() + key.len())
+    });
+    BatchWriter::deletion_bytes(key.len()) + attachment
+}
+
+/// [`deletion_bytes`] of a key by the record that attaches it to a lease, and the prefix of the lease's records.
+pub fn attached_deletion_bytes(attachment: &[u8], prefix: &[u8]) -> u64 {
+    let key_len = attachment.len().saturating_sub(prefix.len());
+    BatchWriter::deletion_bytes(key_len) + BatchWriter::deletion_bytes(attachment.len())
+}
+
 /// The attachment record to delete when a key moves from the lease `old` to the lease `new`.
 #[inline]
 pub fn detached(key: &[u8], old: Option<LeaseId>, new: Option<LeaseId>) -> Option<Vec<u8>> {

@@ -35,7 +35,7 @@ use crate::range::{Span, for_each};
 use crate::walked::Walked;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, BlockId};
-use bowline_core::options::{Isolation, Limits};
+use bowline_core::options::Isolation;
 use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
@@ -339,7 +339,7 @@ impl Planner<'_> {
                 parts.into_iter().map(span).collect()
             }
         };
-        let limit = Limits::TRANSACTION_SIZE_BYTES;
+        let limit = self.writes_max;
         let mut size = 0;
         for part in parts {
             let nothing = Overlay::default();
@@ -352,8 +352,7 @@ impl Planner<'_> {
         }
         if size > limit {
             // More than a command may delete, so the rest need not be read.
-            let what = "a command's writes".to_owned();
-            return Err(Refusal::TooLarge { what, size, limit }.into());
+            return Err(Refusal::TooManyWrites { size, limit }.into());
         }
         Ok(())
     }

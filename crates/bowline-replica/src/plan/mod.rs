@@ -10,34 +10,36 @@
 //! - A plan depends on the replicated state and the command only: no clock, no setting of this member, no
 //!   history that another member may have trimmed earlier or later. Changes of a key since a revision are not
 //!   such history from the last compaction on; see `plan/commit.rs`.
-//! - The work of a transaction is bounded, the same on every member (`work.rs`).
+//! - The work of a transaction is bounded, the same on every member (`work.rs`). So are the writes of a command, by
+//!   their bytes: what deletes a range, or the keys of a lease, stops to read where it exceeds that.
 //! - A plan is made against everything applied before it, published or not.
 //! - The batch has the writes of keys in the order of execution; where that is not the order of the keys, it
 //!   records it besides (`kv/order.rs`).
 
 mod commit;
+mod leases;
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use bowline_storage::engine::{BatchWriter, Engine};
-use bowline_storage::{EntryKind, Index, TreeId, Value};
+use bowline_storage::{Index, TreeId, Value};
 
 use super::command::{
     AlarmKind, Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply,
     Refusal, Reply, Target as Compared, Txn, TxnReply,
 };
-use super::overlay::{Overlaid, Overlay, Write};
-use super::range::{self, Span, entry_holds, for_each_entry, is_below_all, is_newest};
+use super::overlay::{Overlaid, Overlay};
+use super::range::{self, Span, entry_holds, for_each, is_below_all, is_newest};
 use super::records;
 use super::work::{self, Work};
-use bowline_core::error::{Error, Result, show_key};
+use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::EdgeChange;
 use bowline_core::kinds::{self, Kinds};
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
-use bowline_core::lease::{self, Grant, LeaseId, Origin};
+use bowline_core::lease::{Grant, LeaseId};
 use bowline_core::options::Limits;
 use bowline_core::trees;
 use bowline_core::watch::Change;
@@ -45,7 +47,7 @@ use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
 use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
-use bowline_core::write::writer::{Collect, Writer};
+use bowline_core::write::writer::{self, Collect, Writer};
 use bowline_types::{GraphWrite, Revision};
 
 /// Replicated state outside the trees; loaded from them at the opening.
@@ -150,6 +152,8 @@ pub(crate) struct Planner<'a> {
     wants_reply: bool,
     collect: Collect,
     work: Work,
+    /// The most bytes of the batch.
+    writes_max: u64,
     writer: Writer<Overlay>,
     effects: Vec<Effect>,
     new_kinds: Vec<(KindId, String)>,
@@ -215,10 +219,17 @@ impl<'a> Planner<'a> {
             wants_reply,
             collect,
             work: Work::unlimited(),
+            writes_max: Limits::TRANSACTION_SIZE_BYTES,
             writer: Writer::default(),
             effects: Vec::new(),
             new_kinds: Vec::new(),
         }
+    }
+
+    /// With a bound of its own on the writes: see [`Replica::limit_writes`](super::Replica::limit_writes).
+    pub(crate) fn with_writes_max(mut self, writes_max: u64) -> Planner<'a> {
+        self.writes_max = writes_max;
+        self
     }
 
     /// Plans the command. An error is this member's, not the command's.
@@ -268,16 +279,15 @@ impl<'a> Planner<'a> {
 
     /// Refuses a command with too many writes.
     fn check_size(&self) -> Result<(), Refusal> {
-        let (size, limit) = (
-            self.writer.batch().len() as u64,
-            Limits::TRANSACTION_SIZE_BYTES,
-        );
+        self.check_size_with(0)
+    }
+
+    /// [`Planner::check_size`] with so many more bytes.
+    fn check_size_with(&self, more: u64) -> Result<(), Refusal> {
+        let size = self.writer.batch().len() as u64 + more;
+        let limit = self.writes_max;
         match size > limit {
-            true => Err(Refusal::TooLarge {
-                what: "a command's writes".to_owned(),
-                size,
-                limit,
-            }),
+            true => Err(Refusal::TooManyWrites { size, limit }),
             false => Ok(()),
         }
     }
@@ -295,12 +305,15 @@ impl<'a> Planner<'a> {
             Command::LeaseGrant { id, ttl } => self.grant(*id, *ttl),
             Command::LeaseRevoke { id } => self.end_lease(lease_of(*id)?),
             Command::LeaseExpire { id, term, granted } => {
-                let lease = lease_of(*id)?;
-                let is_it = |index| self.grant_index(lease).map(|found| found == Some(index));
-                if *term != self.place.term || !granted.map_or(Ok(true), is_it)? {
-                    return Err(Refusal::LeaseNotFound { id: *id }.into());
-                }
+                let lease = self.expired_lease(*id, *term, *granted)?;
                 self.end_lease(lease)
+            }
+            Command::LeaseDeleteKeys { id, expired } => {
+                let lease = match expired {
+                    Some((term, granted)) => self.expired_lease(*id, *term, Some(*granted))?,
+                    None => lease_of(*id)?,
+                };
+                self.delete_keys_of_lease(lease)
             }
             Command::LeaseCheckpoint { remaining } => {
                 for (id, left) in remaining {
@@ -548,8 +561,9 @@ impl<'a> Planner<'a> {
             replies: Vec::new(),
         };
         let is_last = is_last && chosen.ops.len() == 1;
-        self.writer.journal.is_last =
-            is_last && matches!(chosen.ops[0], ChosenOp::Plain(Op::Put(_)));
+        let writes =
+            |op: &ChosenOp<'_>| matches!(op, ChosenOp::Plain(Op::Put(_) | Op::DeleteRange(_)));
+        self.writer.journal.is_last = is_last && writes(&chosen.ops[0]);
         for op in &chosen.ops {
             let done = match op {
                 ChosenOp::Txn(inner) => Some(OpReply::Txn(self.carry_out(inner, is_last)?)),
@@ -606,19 +620,27 @@ impl<'a> Planner<'a> {
         let span = Span::of(&delete.key, &delete.range_end);
         let keeps = delete.prev_kv && self.wants_reply;
         let mut found = Vec::new();
-        for_each_entry(
+        let mut refused = Ok(());
+        let mut size = 0;
+        for_each(
             self.engine,
             &self.writer.journal,
             &span,
             Revision::MAX,
+            keeps,
             &mut |mut entry| {
                 if !keeps {
+                    // A write of the transaction itself has its value.
                     entry.value = Value::default();
                 }
+                size += writer::deletion_bytes(&entry.key, entry.lease);
+                refused = self.check_size_with(size);
                 found.push(entry);
-                Ok(true)
+                // The rest need not be read.
+                Ok(refused.is_ok())
             },
         )?;
+        refused?;
         for entry in &found {
             self.writer.delete(&entry.key, entry.lease);
         }
@@ -630,72 +652,6 @@ impl<'a> Planner<'a> {
             deleted,
             previous: found,
         })
-    }
-
-    // --- leases ---
-
-    fn grant(&mut self, id: i64, ttl: Duration) -> Result<Outcome, Stop> {
-        self.check_space()?;
-        // Clients of etcd's API may choose negative ids.
-        let id = lease_of(id)?;
-        if lease::check_ttl(ttl).is_err() {
-            return Err(Refusal::LeaseNotFound { id: id.get() }.into());
-        }
-        self.allow(validate::check_lease(&self.lookup(), id, false))?;
-        let index = self.place.index;
-        let origin = Origin::Entry(index);
-        let grant = Grant { ttl, origin };
-        let record = lease::encode_grant(grant);
-        let key = trees::lease_key(id);
-        self.writer.put_record(trees::SYSTEM, &key, &record);
-        let granted = LeaseEffect::Granted(grant);
-        self.effects.push(Effect::Lease(id, granted));
-        Ok(Outcome::Done)
-    }
-
-    /// The entry that granted a lease; `None` when there is no such lease.
-    fn grant_index(&self, id: LeaseId) -> Result<Option<Index>> {
-        let key = trees::lease_key(id);
-        let decode = |bytes: &[u8]| {
-            let grant = lease::decode_grant(bytes).ok_or_else(|| Error::InvalidRecord {
-                what: "lease",
-                key: show_key(&key),
-                reason: "its TTL is damaged",
-            });
-            grant.map(|grant| Some(grant.index()))
-        };
-        match self.writer.journal.get(trees::SYSTEM, &key) {
-            Some(Write::Put { bytes, .. }) => decode(bytes),
-            Some(Write::Delete) => Ok(None),
-            None => self.engine.read_since(trees::SYSTEM, &key, 0, |found| {
-                let put = found.filter(|found| found.kind == EntryKind::Put);
-                put.map_or(Ok(None), |found| decode(found.bytes()))
-            })?,
-        }
-    }
-
-    /// Records the remaining time of an existing lease, or clears the record.
-    fn tell(&mut self, id: LeaseId, left: Option<Duration>) -> Result<()> {
-        let key = trees::lease_remaining_key(id);
-        match left {
-            Some(left) => {
-                let record = lease::encode_ttl(left);
-                self.writer.put_record(trees::SYSTEM, &key, &record);
-            }
-            None if self.lookup().exists(trees::SYSTEM, &key)? => {
-                self.writer.delete_record(trees::SYSTEM, &key);
-            }
-            None => return Ok(()),
-        }
-        self.effects
-            .push(Effect::Lease(id, LeaseEffect::Told(left)));
-        Ok(())
-    }
-
-    fn end_lease(&mut self, id: LeaseId) -> Result<Outcome, Stop> {
-        let deleted = write::lease::end(self, id)?;
-        self.effects.push(Effect::Lease(id, LeaseEffect::Ended));
-        Ok(Outcome::LeaseEnded { deleted })
     }
 
     // --- the graph ---
@@ -729,18 +685,30 @@ impl Target for Planner<'_> {
     }
 
     fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
-        // One more than a command may delete, so that a block with too many edges is refused before all of
-        // them are read. For a lease, all its keys.
-        let most = match tree {
-            trees::EDGE_OUT | trees::EDGE_IN => {
-                Limits::TRANSACTION_SIZE_BYTES / EDGE_DELETION_BYTES + 1
-            }
-            _ => u64::MAX,
-        };
+        self.first_keys(tree, prefix, usize::MAX)
+    }
+
+    /// At most one more than a command may delete: then a block with too many edges is refused before all of them are
+    /// read, and so is the end of a lease with too many keys.
+    fn first_keys(
+        &mut self,
+        tree: TreeId,
+        prefix: &[u8],
+        count_max: usize,
+    ) -> Result<Vec<Vec<u8>>, Stop> {
         let mut keys = Vec::new();
+        let mut size = 0;
+        if count_max == 0 {
+            return Ok(keys);
+        }
         self.lookup().for_each_key(tree, prefix, &mut |key| {
             keys.push(key.to_vec());
-            (keys.len() as u64) < most
+            size += match tree {
+                trees::EDGE_OUT | trees::EDGE_IN => EDGE_DELETION_BYTES,
+                // Those of a lease: with each its key goes, which is the rest of it.
+                _ => writer::attached_deletion_bytes(key, prefix),
+            };
+            keys.len() < count_max && size <= self.writes_max
         })?;
         Ok(keys)
     }
@@ -777,6 +745,8 @@ impl Target for Planner<'_> {
     }
 
     fn delete_attached(&mut self, key: &[u8], lease: LeaseId) -> Result<(), Stop> {
+        // Before the write: what deletes as many keys as it may keeps those before this one.
+        self.check_size_with(writer::deletion_bytes(key, Some(lease)))?;
         self.writer.delete(key, Some(lease));
         Ok(())
     }

@@ -120,3 +120,81 @@ fn what_a_lease_has_left_is_told_of_that_lease_by_that_leader_and_taken_back() {
     assert_eq!(left(&member, lease_id(5)), Some(second * 600));
     assert!(member.replica.db().check().unwrap().is_clean());
 }
+
+/// A lease with more keys than a command may delete was refused its end for ever: it and all of its keys stayed. Now keys
+/// are deleted before the end, as many at once as a command may. Found by review.
+#[test]
+fn a_lease_with_too_many_keys_for_a_command_ends_in_parts() {
+    const KEYS: u64 = 300;
+    let limit = 1000;
+    // Two deletions: of a key of 4 bytes, and of its record of 13.
+    let fit = limit / (7 + 16);
+    for expired in [None, Some((1, 1))] {
+        let end = match expired {
+            None => Command::LeaseRevoke { id: 5 },
+            Some((term, granted)) => Command::LeaseExpire {
+                id: 5,
+                term,
+                granted: Some(granted),
+            },
+        };
+        let part = |expired| Command::LeaseDeleteKeys { id: 5, expired };
+        let mut members = [1, 2].map(|number| Member::open(&SimDisk::new(), number));
+        let run = |members: &mut [Member; 2], command: Command| {
+            let [reply, same] = members
+                .each_mut()
+                .map(|member| member.run(std::slice::from_ref(&command)).remove(0));
+            assert_eq!(reply, same, "{command:?}");
+            let replica = &members[0].replica;
+            let is_large = replica.has_too_many_keys(lease_id(5));
+            (reply.result, is_large.unwrap())
+        };
+        let ttl = Duration::from_secs(10);
+        let leased = |number: u64| {
+            Op::Put(PutOp {
+                lease: 5,
+                ..put(&format!("k{number:03}"), "v")
+            })
+        };
+        for command in [
+            Command::LeaseGrant { id: 5, ttl },
+            txn_of((0..KEYS).map(leased).collect()),
+            txn_of(vec![Op::Put(put("other", "v"))]),
+        ] {
+            let (done, is_large) = run(&mut members, command);
+            assert!(done.is_ok() && !is_large);
+        }
+        for member in &members {
+            member.replica.limit_writes(limit);
+        }
+        let mut run = |command| run(&mut members, command);
+        let (refused, mut is_large) = run(end.clone());
+        assert!(
+            matches!(refused, Err(Refusal::TooManyWrites { .. })),
+            "{refused:?}"
+        );
+        // Not of a leader of another term, nor of another lease with this id, nor of none.
+        let not_found = |id| Err(Refusal::LeaseNotFound { id });
+        assert_eq!(run(part(Some((2, 1)))).0, not_found(5));
+        assert_eq!(run(part(Some((1, 2)))).0, not_found(5));
+        let none = Command::LeaseDeleteKeys { id: 6, expired };
+        assert_eq!(run(none).0, not_found(6));
+        let mut before = 0;
+        while is_large {
+            let deleted;
+            (deleted, is_large) = run(part(expired));
+            let fit = fit.min(KEYS - before);
+            assert_eq!(deleted, Ok(Outcome::LeaseKeysDeleted { deleted: fit }));
+            before += fit;
+        }
+        assert!(before >= KEYS - fit, "{before} keys");
+        let deleted = KEYS - before;
+        assert_eq!(run(end).0, Ok(Outcome::LeaseEnded { deleted }));
+        assert_eq!(run(part(expired)).0, not_found(5));
+        let [member, other] = &members;
+        assert_eq!(member.dump(), other.dump());
+        assert!(value(member, "other").is_some());
+        assert_eq!(member.replica.db().range(..).unwrap().count(), 1);
+        assert!(member.replica.db().check().unwrap().is_clean());
+    }
+}

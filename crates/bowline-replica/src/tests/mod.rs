@@ -402,6 +402,9 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (lease(), 0u64..3, prop::option::of(0u64..4)).prop_map(|(id, term, granted)| {
             Command::LeaseExpire { id, term, granted }
         }),
+        1 => (lease(), prop::option::of((0u64..3, 0u64..4))).prop_map(|(id, expired)| {
+            Command::LeaseDeleteKeys { id, expired }
+        }),
         1 => (lease(), 0u64..3, 0u64..4, any::<bool>()).prop_map(move |(id, term, granted, left)| {
             let left = left.then_some(ttl / 3);
             let leases = vec![LeaseLeft { id: lease_id(id), granted, left }];

@@ -75,7 +75,7 @@ impl Graph for GraphService {
                 let text = "the reply does not belong to the request".to_owned();
                 return Err(Fault::Internal(text).into());
             }
-            Err(Refusal::TooLarge { .. }) => {
+            Err(Refusal::TooLarge { .. } | Refusal::TooManyWrites { .. }) => {
                 return Err(Fault::Invalid(
                     "the writes are over the limit of a transaction: split them; of a block with very many \
                      edges, delete edges first",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::{AlarmKind, Command};
+use bowline_replica::AlarmKind;
 use pb::lease_server::Lease;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -77,11 +77,8 @@ impl Lease for LeaseService {
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
         check(&self.context, request.metadata())?;
         let id = request.into_inner().id;
-        let applied = self.context.client.execute(Command::LeaseRevoke { id });
-        let applied = applied.await.map_err(status)?;
-        if let Err(refusal) = &applied.reply.result {
-            return Err(status(refusal.clone()));
-        }
+        let revoked = self.context.client.lease_revoke(id).await;
+        let (_, applied) = revoked.map_err(status)?;
         let reply = pb::LeaseRevokeResponse {
             header: self.context.header_of(&applied),
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
-use bowline_replica::{Command, Outcome, is_valid_ttl};
+use bowline_replica::is_valid_ttl;
 use pb::lease_server::Lease;
 use tonic::{Request, Response, Status};
 
@@ -111,16 +111,8 @@ impl Lease for MsLeaseService {
     ) -> Result<Response<pb::LeaseRevokeReply>, Status> {
         check(&self.context, request.metadata())?;
         let id = request.into_inner().id;
-        let applied = self.context.client.execute(Command::LeaseRevoke { id });
-        let applied = applied.await.map_err(status)?;
-        let deleted = match applied.reply.result {
-            Ok(Outcome::LeaseEnded { deleted }) => deleted,
-            Ok(_) => {
-                let text = "the reply does not belong to the request".to_owned();
-                return Err(Fault::Internal(text).into());
-            }
-            Err(refusal) => return Err(status(refusal)),
-        };
+        let revoked = self.context.client.lease_revoke(id).await;
+        let (deleted, applied) = revoked.map_err(status)?;
         let (revision, term) = (applied.reply.revision, applied.term);
         let reply = pb::LeaseRevokeReply {
             header: Some(header(&self.context, revision, term, applied.index)),

@@ -222,7 +222,7 @@ impl Store for StoreService {
                 expected: expected.get(),
                 actual: actual.get(),
             }),
-            Err(Refusal::TooLarge { .. }) => {
+            Err(Refusal::TooLarge { .. } | Refusal::TooManyWrites { .. }) => {
                 return Err(Fault::Invalid(
                     "the writes are over the limit of a transaction, or a key or value is: split them; of a \
                      block with very many edges, delete edges first",

@@ -112,6 +112,8 @@ pub(crate) struct CommitQueue {
     /// Whether a key may be attached to a lease. Then no put is blind, as it may have to detach the
     /// key. Set in commit order, never reset.
     has_leases: AtomicBool,
+    /// The largest request, encoded: [`Limits::TRANSACTION_SIZE_BYTES`], or less in a test.
+    request_bytes_max: AtomicU64,
     scratch: Mutex<Scratch>,
 }
 
@@ -124,6 +126,7 @@ impl CommitQueue {
             waiting: AtomicUsize::new(0),
             last_group: AtomicUsize::new(1),
             group_ns: AtomicU64::new(100_000),
+            request_bytes_max: AtomicU64::new(Limits::TRANSACTION_SIZE_BYTES),
             scratch: Mutex::new(Scratch::default()),
         }
     }
@@ -136,7 +139,8 @@ impl CommitQueue {
 
     /// Commits a request whose keys have been looked up: in the group of another, or as the leader.
     fn enter(&self, core: &Core, request: Prepared) -> Result<Committed> {
-        let (size, limit) = (request.encoded_bytes, Limits::TRANSACTION_SIZE_BYTES);
+        let size = request.encoded_bytes;
+        let limit = self.request_bytes_max.load(Ordering::Relaxed);
         if size > limit {
             return Err(Error::TransactionTooLarge { size, limit });
         }

@@ -194,3 +194,37 @@ fn a_put_that_did_not_look_is_told_whole_to_a_watcher_that_came_since() {
     let previous = change.previous.as_ref().expect("the one before");
     assert_eq!(previous.value.as_ref(), b"1");
 }
+
+/// The commit has a limit of its own, which counts what a deletion takes beside its key. A lease whose keys are within
+/// the limit of a transaction and beyond that one is ended in parts, too, each as large as the commit takes. Found by
+/// review: no test came so far, as the limit is 1000 MiB.
+#[test]
+fn a_lease_too_large_for_the_commit_itself_is_ended_in_parts() {
+    const KEYS: u64 = 300;
+    let db = Db::in_memory().expect("it opens");
+    let lease = db.grant_lease(PATIENCE).expect("a lease");
+    for number in 0..KEYS {
+        db.put_with_lease(format!("k{number:03}"), "", lease)
+            .expect("a put");
+    }
+    db.put("other", "").expect("a put");
+    let limit = 10_000;
+    let queue = &db.handle().queue;
+    queue.request_bytes_max.store(limit, Ordering::Relaxed);
+    let before = db.revision();
+    let mut watcher = db.watch(..).start().expect("a watch");
+    assert_eq!(db.revoke_lease(lease).expect("it ends"), KEYS);
+    assert!(db.lease(lease).is_none());
+    let mut told = Vec::new();
+    while let Some(changes) = watcher.try_recv().expect("it lives") {
+        told.push(changes.changes.len() as u64);
+    }
+    assert_eq!(told.iter().sum::<u64>(), KEYS, "{told:?}");
+    assert_eq!(db.revision() - before, told.len() as u64, "{told:?}");
+    // Three records of 36 bytes each for a key.
+    let fit = limit / 108;
+    assert!(told.iter().all(|keys| *keys <= fit), "{told:?}");
+    assert!(told.len() as u64 <= KEYS / (fit / 2) + 1, "{told:?}");
+    assert_eq!(db.range(..).expect("a range").count(), 1);
+    assert!(db.check().expect("a check").is_clean());
+}

@@ -530,6 +530,10 @@ impl Target for Loading<'_> {
         Err(not_a_put())
     }
 
+    fn first_keys(&mut self, _: TreeId, _: &[u8], _: usize) -> Result<Vec<Vec<u8>>> {
+        Err(not_a_put())
+    }
+
     fn require(&mut self, guard: Guard) -> Result<()> {
         match guard {
             // The commit checks the blocks of all edges.

@@ -379,6 +379,104 @@ async fn keys_of_a_lease_beyond_one_reply_are_refused_and_not_collected() {
     three.shutdown().await;
 }
 
+/// The end of a lease with more keys than a command may delete was refused, at each member, for ever: it and all of its
+/// keys stayed, whether a client revoked it or its time was over. Found by review.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_with_too_many_keys_for_a_command_ends_in_parts() {
+    const KEYS: u64 = 100;
+    let clock = ManualClock::new();
+    let (three, leader) = led(&clock, |_| {}).await;
+    let client = three.client(leader);
+    // In place of the 1000 MiB that a command may write.
+    let limit = |bytes| {
+        for number in 0..3 {
+            let member = three.client(number);
+            member.core().replica.limit_writes(bytes);
+        }
+    };
+    surely(&client, &put("other", "v")).await;
+    for is_revoked in [true, false] {
+        limit(1 << 20);
+        client.lease_grant(ID, SECOND * 600).await.unwrap();
+        let leased = |number: u64| {
+            Op::Put(PutOp {
+                key: format!("k{number:030}").into(),
+                lease: ID,
+                ..PutOp::default()
+            })
+        };
+        let puts = Txn {
+            success: (0..KEYS).map(leased).collect(),
+            ..Txn::default()
+        };
+        surely(&client, &Command::Txn(puts)).await;
+        let before = client.db().revision();
+        let clients = [0, 1, 2].map(|number| three.client(number));
+        let have_all = || {
+            clients
+                .iter()
+                .all(|client| client.db().revision() == before)
+        };
+        eventually("every member has the keys", have_all).await;
+        limit(1000);
+        if is_revoked {
+            let other = &clients[(leader + 1) % 3];
+            let (deleted, applied) = other.lease_revoke(ID).await.unwrap();
+            assert_eq!(deleted, KEYS);
+            assert_eq!(applied.reply.revision, other.db().revision());
+            let again = other.lease_revoke(ID).await;
+            let is_gone = matches!(
+                again,
+                Err(Error::Refused(Refusal::LeaseNotFound { id: ID }))
+            );
+            assert!(is_gone, "{again:?}");
+        } else {
+            clock.advance(SECOND * 601);
+            let is_ended = || client.db().lease(lease_id(ID)).is_none();
+            eventually("it ends", is_ended).await;
+        }
+        assert_eq!(left(&client).await, None);
+        assert_eq!(client.db().range(..).unwrap().count(), 1);
+        let parts = client.db().revision() - before;
+        assert!((5..=20).contains(&parts), "{parts} parts");
+    }
+    three.assert_equal().await;
+    drop(client);
+    three.shutdown().await;
+}
+
+/// A deletion of more than a command may delete is refused by the member that is asked. No other hears of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_of_too_much_is_refused_before_it_is_proposed() {
+    let clock = ManualClock::new();
+    let (three, leader) = led(&clock, |_| {}).await;
+    let client = three.client(leader);
+    for number in 0..30 {
+        let key = format!("k{number:030}");
+        surely(&client, &put(&key, "v")).await;
+    }
+    client.core().replica.limit_writes(1000);
+    let delete = |range_end: String| {
+        Command::Txn(Txn::of(Op::DeleteRange(DeleteRangeOp {
+            key: "k".into(),
+            range_end: range_end.into(),
+            prev_kv: false,
+        })))
+    };
+    let before = entries(&client);
+    let refused = client.execute(delete("l".to_owned())).await;
+    assert!(
+        matches!(refused, Err(Error::Refused(Refusal::TooManyWrites { .. }))),
+        "{refused:?}"
+    );
+    assert_eq!(entries(&client), before);
+    let half = client.execute(delete(format!("k{:030}", 15))).await;
+    assert!(half.unwrap().reply.result.is_ok());
+    assert_eq!(client.db().range(..).unwrap().count(), 15);
+    drop(client);
+    three.shutdown().await;
+}
+
 /// While a leader hands over the lead it accepts nothing. A renewal that waited for its record to be cleared and the
 /// rounds of the lessor woke each other without a pause: seen in a simulation, where they filled a moment of virtual time.
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@
 //!     tree u8 | kind u8 | key length varint | key | (Put only) value length varint | value
 //! ```
 
-use crate::codec::{Reader, put_bytes, put_varint};
+use crate::codec::{Reader, put_bytes, put_varint, varint_len};
 use crate::{EntryKind, Revision, TreeId};
 
 const FORMAT: u8 = 1;
@@ -44,6 +44,12 @@ impl<'a> BatchWriter<'a> {
         self.out
             .extend_from_slice(&[tree.0, EntryKind::Delete as u8]);
         put_bytes(self.out, key);
+    }
+
+    /// The bytes that [`BatchWriter::delete`] appends for a key of this length.
+    #[must_use]
+    pub fn deletion_bytes(key_len: usize) -> u64 {
+        2 + (varint_len(key_len as u64) + key_len) as u64
     }
 }
 
@@ -145,5 +151,14 @@ mod tests {
             while let Ok(Some(_)) = reader.next_operation() {}
         }
         assert!(BatchReader::new(&[2, 1]).is_none(), "unknown format");
+    }
+
+    #[test]
+    fn the_bytes_of_a_deletion_are_known_before() {
+        for len in [0, 1, 127, 128, 16_383, 16_384, 1 << 20] {
+            let mut bytes = Vec::new();
+            BatchWriter::resume(&mut bytes).delete(TreeId(0), &vec![7; len]);
+            assert_eq!(BatchWriter::deletion_bytes(len), bytes.len() as u64);
+        }
     }
 }
