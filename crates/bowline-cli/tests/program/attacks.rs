@@ -10,7 +10,7 @@ use prost::Message;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
 use crate::crowd::{PUT, RANGE, watch};
-use crate::raw_http2::{DATA, END_STREAM, HEADERS, RESET, Raw, frame};
+use crate::raw_http2::{DATA, END_HEADERS, END_STREAM, HEADERS, RESET, Raw, frame, head};
 
 /// A way to attack a server.
 #[derive(Clone, Copy)]
@@ -52,12 +52,13 @@ pub(crate) const ON_THE_CLIENT_PORT: [Attack; 11] = [
     Attack::new("foreign pages", foreign_pages),
 ];
 
-pub(crate) const ON_THE_PEER_PORT: [Attack; 5] = [
+pub(crate) const ON_THE_PEER_PORT: [Attack; 6] = [
     Attack::new("silence", silence),
     Attack::new("half messages", half_messages),
     Attack::new("strays", strays),
     Attack::new("impostors", impostors),
     Attack::new("garbage", garbage),
+    Attack::new("heads of peers", peer_heads),
 ];
 
 pub(crate) const HASH: &str = "/etcdserverpb.Maintenance/Hash";
@@ -326,6 +327,32 @@ fn silence(at: &str) -> std::io::Result<()> {
     std::thread::sleep(Duration::from_millis(500));
     Ok(())
 }
+
+/// Heads that do not end, in all ways in which one may be begun.
+fn peer_heads(at: &str) -> std::io::Result<()> {
+    let mut all = Vec::new();
+    for way in [HALF_A_FRAME_HEAD, HALF_A_FRAME, HALF_A_HEAD]
+        .iter()
+        .cycle()
+        .take(45)
+    {
+        // The others of the crowd take all connections that one address may have.
+        let mut raw = Raw::open_on(from_address(3, at)?)?;
+        raw.stream.write_all(&way())?;
+        all.push(raw);
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    Ok(())
+}
+
+/// What begins a head and does not end it.
+type Beginning = fn() -> Vec<u8>;
+
+pub(crate) const HALF_A_FRAME_HEAD: Beginning =
+    || frame(HEADERS, END_HEADERS, 1, &head(MEMBERS))[..7].to_vec();
+pub(crate) const HALF_A_FRAME: Beginning =
+    || frame(HEADERS, END_HEADERS, 1, &head(MEMBERS))[..20].to_vec();
+pub(crate) const HALF_A_HEAD: Beginning = || frame(HEADERS, 0, 1, &head(MEMBERS)[..4]);
 
 /// Messages as large as may be that do not end.
 fn half_messages(at: &str) -> std::io::Result<()> {

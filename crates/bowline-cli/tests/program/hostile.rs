@@ -12,9 +12,11 @@ use prost::Message;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::Place;
-use crate::attacks::{HASH, HASH_KV, TXN, from_address, message_head};
+use crate::attacks::{
+    HALF_A_FRAME, HALF_A_FRAME_HEAD, HALF_A_HEAD, HASH, HASH_KV, TXN, from_address, message_head,
+};
 use crate::crowd::{MIB, PUT, RANGE, connections_max, memory, put, watch};
-use crate::raw_http2::{DATA, END_STREAM, Raw, frame};
+use crate::raw_http2::{CONTINUATION, DATA, END_STREAM, Raw, frame};
 use crate::serve::with_server_of;
 
 /// How long the server may take for what it does after a second, on a machine that does much else.
@@ -565,6 +567,65 @@ fn a_crowd_leaves_the_member_the_files_that_it_needs() {
     );
     assert!(most > 64, "{most} files: the crowd was not let in");
     assert!(most < FILES - 64, "{most} of {FILES} are open");
+    assert!(server.process.try_wait().expect("a process").is_none());
+}
+
+/// The attack of heads that never end was made on the client port only, where what is begun has a deadline. On the peer
+/// port the pings end it, which nobody can answer within a head or a frame; bytes that trickle in do not move that.
+#[test]
+fn heads_that_never_end_on_the_peer_port_are_dropped() {
+    /// Two seconds until a ping, and three for its answer.
+    const DEADLINE: Duration = Duration::from_secs(5);
+    const EACH: usize = 12;
+    let place = Place::new();
+    let mut server = start_with_files(&place, 1024);
+    let mut good = Raw::open(&server.at);
+    put(&mut good, "k", b"v");
+    let ways = [
+        ("half a frame's head", HALF_A_FRAME_HEAD, 10),
+        ("half a frame", HALF_A_FRAME, 11),
+        ("half a head", HALF_A_HEAD, 12),
+        ("a head that trickles in", HALF_A_HEAD, 13),
+    ];
+    let before = server.open_files();
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    for (what, beginning, last) in ways {
+        for _ in 0..EACH {
+            let stream = from_address(last, &server.peer_at).expect("it listens");
+            let mut raw = Raw::open_on(stream).expect("it is taken");
+            raw.settle().expect("it is served");
+            raw.stream.write_all(&beginning()).expect("it is open");
+            all.push((what, raw));
+        }
+    }
+    println!(
+        "{} files for {} heads",
+        server.open_files() - before,
+        all.len()
+    );
+    let trickling = all.iter().filter(|(what, _)| what.ends_with("trickles in"));
+    let trickling: Vec<TcpStream> = trickling
+        .map(|(_, raw)| raw.stream.try_clone().expect("a socket"))
+        .collect();
+    let trickle = std::thread::spawn(move || {
+        while begun.elapsed() < DEADLINE + Duration::from_secs(1) {
+            for mut stream in &trickling {
+                // It may be closed by now.
+                let _ = stream.write_all(&frame(CONTINUATION, 0, 1, b""));
+            }
+            std::thread::sleep(DEADLINE / 4);
+        }
+    });
+    put(&mut good, "meanwhile", b"v");
+    for (what, raw) in &mut all {
+        assert!(raw.is_hung_up(), "{what} is waited for");
+    }
+    println!("all are dropped after {:.1?}", begun.elapsed());
+    assert!(begun.elapsed() < DEADLINE + SOON);
+    trickle.join().expect("it ends");
+    drop(all);
+    put(&mut good, "k", b"w");
     assert!(server.process.try_wait().expect("a process").is_none());
 }
 

@@ -7,7 +7,7 @@ use bowline_replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
 use bowline_testing::Seed;
 use bytes::Bytes;
 use prost::Message;
-use tokio::io::{AsyncReadExt, copy_bidirectional};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::Code;
 use tonic::transport::Channel;
@@ -365,6 +365,87 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
     three.shutdown().await;
 }
 
+/// The head of a snapshot announces its files, and its state names them. Any difference is refused before a file of an earlier
+/// transfer is removed; so are more files than any snapshot has. No test had sent one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_whose_files_are_not_those_of_its_state_is_refused() {
+    let three = settled().await;
+    let leader = three.leader().await;
+    let number = (leader + 1) % 3;
+    let (client, target) = (three.client(leader), three.client(number));
+    let mut grpc = grpc(three.nodes[number].as_ref().unwrap()).await;
+    let frozen = client.freeze().unwrap();
+    let vote = target.core().raft.view().vote();
+    let from = client.core().member_id;
+    assert_eq!(vote.leader_id.node_id, from, "it follows the leader");
+    let mut membership = Vec::new();
+    record::encode_membership(&client.core().membership(), &mut membership);
+    let files: Vec<_> = frozen
+        .tables
+        .iter()
+        .map(|table| proto::SnapshotFile {
+            name: table.name.clone(),
+            length: table.bytes,
+            crc32c: 0,
+        })
+        .collect();
+    assert!(!files.is_empty());
+    let other = |number: usize| proto::SnapshotFile {
+        name: format!("other{number}.table"),
+        ..files[0].clone()
+    };
+    let head = |files: Vec<proto::SnapshotFile>, index: u64| proto::SnapshotHead {
+        sender: Some(sender(&client, &target)),
+        vote: Some(proto::Ballot {
+            term: vote.leader_id.term,
+            node: from,
+            committed: true,
+        }),
+        last: Some(proto::LogId {
+            term: vote.leader_id.term,
+            node: from,
+            index,
+        }),
+        membership: membership.clone().into(),
+        state: frozen.state.clone().into(),
+        files,
+        ..proto::SnapshotHead::default()
+    };
+    // The state counts its entries from 1.
+    let last = frozen.index - 1;
+    let fewer = files[1..].to_vec();
+    let more = [&files[..], &[other(0)]].concat();
+    let mut larger = files.clone();
+    larger[0].length += 1;
+    let mut another = files.clone();
+    another[0] = other(0);
+    let far_too_many = (0..(1 << 17) + 1).map(other).collect();
+    for (head, why) in [
+        (head(fewer, last), "whose state names"),
+        (head(more, last), "whose state names"),
+        (head(Vec::new(), last), "whose state names"),
+        (head(larger, last), "does not name"),
+        (head(another, last), "does not name"),
+        (head(files.clone(), last - 1), "whose state is of"),
+        (head(far_too_many, last), "too many files"),
+    ] {
+        let part = Some(proto::snapshot_chunk::Part::Head(head));
+        let chunks = futures_util::stream::iter([proto::SnapshotChunk { part }]);
+        let refused = grpc.snapshot(chunks).await.expect_err("refused");
+        assert_eq!(refused.code(), Code::InvalidArgument, "{why}: {refused}");
+        assert!(refused.message().contains(why), "{why}: {refused}");
+    }
+    // The right files are waited for, and do not come.
+    let part = Some(proto::snapshot_chunk::Part::Head(head(files, last)));
+    let chunks = futures_util::stream::iter([proto::SnapshotChunk { part }]);
+    let refused = grpc.snapshot(chunks).await.expect_err("it ends early");
+    assert_eq!(refused.code(), Code::DataLoss, "{refused}");
+    surely(&client, &put("b", "1")).await;
+    drop((client, target));
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
 /// Connections to the peer port were neither charged nor counted: one machine could take every file
 /// descriptor of a member. Silent ones stayed.
 #[tokio::test(flavor = "multi_thread")]
@@ -391,6 +472,41 @@ async fn silent_connections_are_bounded_and_ended() {
     surely(&three.client(leader), &put("b", "1")).await;
     three.assert_equal().await;
     three.shutdown().await;
+}
+
+/// What begins a frame or a head and does not end it is ended by the pings, which nobody can answer there. There was no test of
+/// that on the peer port.
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_that_never_end_are_ended() {
+    const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    let disk = SimDisk::new();
+    let mut config = config("one", &disk);
+    config.peers.keep_alive_interval = Duration::from_millis(200);
+    config.peers.keep_alive_timeout = Duration::from_millis(300);
+    let node = start(&config).await;
+    let address = node.peer_addresses()[0];
+    let mut crowd = Vec::new();
+    for begun in [
+        // The head of a frame, a part of its payload, and a frame after which another must come: HEADERS of one byte
+        // that say POST, without the flag of the last one.
+        &b"\0\0\x10\x01"[..],
+        b"\0\0\x10\x01\x04\0\0\0\x01\x83",
+        b"\0\0\x01\x01\0\0\0\0\x01\x83",
+    ] {
+        for _ in 0..10 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(&[HELLO, begun].concat()).await.unwrap();
+            crowd.push(stream);
+        }
+    }
+    surely(&node.client(), &put("a", "1")).await;
+    let mut read = Vec::new();
+    for stream in &mut crowd {
+        let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut read)).await;
+        let _ = ended.expect("a head that does not end is waited for");
+    }
+    surely(&node.client(), &put("b", "1")).await;
+    node.shutdown().await.unwrap();
 }
 
 /// A request that began and stayed silent lasted for ever, and the declared length of one was not limited.
@@ -525,7 +641,7 @@ async fn send_garbage(mut random: fastrand::Rng) {
                 // Not gRPC.
                 let mut stream = TcpStream::connect(address).await.unwrap();
                 let noise: Vec<u8> = (0..random.usize(1..200)).map(|_| random.u8(..)).collect();
-                let _ = tokio::io::AsyncWriteExt::write_all(&mut stream, &noise).await;
+                let _ = stream.write_all(&noise).await;
             }
         }
         assert!(taken > 0, "nothing got through to where it counts");

@@ -615,6 +615,26 @@ mod tests {
         assert!(get_head(&twice).is_err());
     }
 
+    /// Nothing had shown where the bound of the files is.
+    #[test]
+    fn a_snapshot_has_as_many_files_as_may_be_and_not_one_more() {
+        let mut head = head();
+        head.files = (0..FILES_MAX)
+            .map(|number| wire::SnapshotFile {
+                name: format!("{number:016x}.table"),
+                ..wire::SnapshotFile::default()
+            })
+            .collect();
+        let (_, _, files) = get_head(&head).expect("as many as may be");
+        assert_eq!(files.len(), FILES_MAX);
+        let mut one_more = head.files[0].clone();
+        one_more.name = "one-more.table".to_owned();
+        head.files.push(one_more);
+        let refused = get_head(&head).expect_err("one more");
+        assert_eq!(refused.code(), Code::InvalidArgument);
+        assert!(refused.message().contains("too many files"), "{refused}");
+    }
+
     /// openraft would panic.
     #[test]
     fn a_snapshot_from_the_future_is_refused() {
