@@ -364,32 +364,56 @@ impl Replica {
         let pin = engine.pin_newest();
         let at = Revision::new(pin.revision());
         if let Some(delete) = work::plain_deletion(txn) {
-            return work::weigh_deletion(engine, delete, at, self.writes_max());
+            let bounds = (self.writes_max(), usize::MAX);
+            let weighed = work::weigh_deletion(engine, delete, at, bounds)?;
+            return Ok(weighed.unwrap_or(Ok(())));
         }
         let compacted = self.shown.lock().compacted;
         work::weigh(engine, txn, at, compacted)
     }
 
-    /// Whether a lease has more keys, in this member's state, than the command may delete that ends it: then
-    /// [`Command::LeaseDeleteKeys`] comes first. No more keys are read than it takes to know that.
+    /// [`Replica::weigh`] where it is soon done: for the deletion of a range of few keys. `None` otherwise.
     ///
     /// # Errors
     /// As [`Replica::weigh`].
-    pub fn has_too_many_keys(&self, id: LeaseId) -> Result<bool> {
+    pub fn weigh_at_once(&self, txn: &Txn) -> Result<Option<Result<(), Refusal>>> {
+        let Some(delete) = work::plain_deletion(txn) else {
+            return Ok(None);
+        };
+        self.core().check_open()?;
+        let engine = &self.core().engine;
+        let pin = engine.pin_newest();
+        let bounds = (self.writes_max(), Replica::FEW_KEYS);
+        work::weigh_deletion(engine, delete, Revision::new(pin.revision()), bounds)
+    }
+
+    /// So many keys are looked at in less time than it takes to wait for a turn.
+    pub const FEW_KEYS: usize = 256;
+
+    /// Whether a lease has more keys, in this member's state, than the command may delete that ends it: then
+    /// [`Command::LeaseDeleteKeys`] comes first. No more keys are read than it takes to know that; `None` when it is not
+    /// known after `keys_max`.
+    ///
+    /// # Errors
+    /// As [`Replica::weigh`].
+    pub fn has_too_many_keys(&self, id: LeaseId, keys_max: usize) -> Result<Option<bool>> {
         /// More than the head of the batch and the records of the lease take.
         const OTHER_BYTES: u64 = 64;
         let keys = match self.db.lease_keys(id) {
-            Err(Error::LeaseNotFound { .. }) => return Ok(false),
+            Err(Error::LeaseNotFound { .. }) => return Ok(Some(false)),
             keys => keys?,
         };
         let (mut size, limit) = (OTHER_BYTES, self.writes_max());
-        for key in keys {
+        for (before, key) in keys.enumerate() {
+            if before == keys_max {
+                return Ok(None);
+            }
             size += writer::deletion_bytes(&key?, Some(id));
             if size > limit {
-                return Ok(true);
+                return Ok(Some(true));
             }
         }
-        Ok(false)
+        Ok(Some(false))
     }
 
     fn writes_max(&self) -> u64 {

@@ -197,15 +197,16 @@ pub(crate) fn weigh(
     })
 }
 
-/// Refuses a deletion of more than a command may delete, `writes_max` bytes, at a revision.
+/// Refuses a deletion of more than a command may delete, `writes_max` bytes, at a revision. `None` when that is not known
+/// after a look at `keys_max` keys.
 pub(crate) fn weigh_deletion(
     engine: &Engine,
     delete: &DeleteRangeOp,
     at: Revision,
-    writes_max: u64,
-) -> Result<Result<(), Refusal>> {
+    (writes_max, keys_max): (u64, usize),
+) -> Result<Option<Result<(), Refusal>>> {
     let span = Span::of(&delete.key, &delete.range_end);
-    let mut size = 0;
+    let (mut size, mut keys) = (0, 0);
     range::for_each(
         engine,
         &Overlay::default(),
@@ -214,14 +215,15 @@ pub(crate) fn weigh_deletion(
         false,
         &mut |entry| {
             size += writer::deletion_bytes(&entry.key, entry.lease);
-            Ok(size <= writes_max)
+            keys += 1;
+            Ok(size <= writes_max && keys <= keys_max)
         },
     )?;
     Ok(match size > writes_max {
-        true => Err(Refusal::TooManyWrites {
+        true => Some(Err(Refusal::TooManyWrites {
             size,
             limit: writes_max,
-        }),
-        false => Ok(()),
+        })),
+        false => (keys <= keys_max).then_some(Ok(())),
     })
 }

@@ -139,8 +139,11 @@ impl LocalClient {
         if let Command::Txn(txn) = &command
             && Replica::may_exceed(txn)
         {
-            self.in_turn(true, || self.core.replica.weigh(txn))
-                .await??;
+            let replica = &self.core.replica;
+            match replica.weigh_at_once(txn)? {
+                Some(weighed) => weighed?,
+                None => self.in_turn(true, || replica.weigh(txn)).await??,
+            }
         }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
@@ -290,11 +293,7 @@ impl LocalClient {
     pub async fn lease_revoke(&self, id: i64) -> Result<(u64, Applied)> {
         let (mut before, mut is_refused) = (0, false);
         loop {
-            let has_too_many = || match LeaseId::new(id) {
-                Some(id) => self.core.replica.has_too_many_keys(id),
-                None => Ok(false),
-            };
-            let is_large = is_refused || self.in_turn(true, has_too_many).await?;
+            let is_large = is_refused || self.has_too_many_keys(id).await?;
             let command = match is_large {
                 true => Command::LeaseDeleteKeys { id, expired: None },
                 false => Command::LeaseRevoke { id },
@@ -316,6 +315,18 @@ impl LocalClient {
                 }
             }
         }
+    }
+
+    async fn has_too_many_keys(&self, id: i64) -> Result<bool> {
+        let Some(id) = LeaseId::new(id) else {
+            return Ok(false);
+        };
+        let look = |keys_max| self.core.replica.has_too_many_keys(id, keys_max);
+        let known = match look(Replica::FEW_KEYS)? {
+            None => self.in_turn(true, || look(usize::MAX)).await?,
+            known => known,
+        };
+        Ok(known.unwrap_or(false))
     }
 
     /// Renews a lease and returns its TTL. `None` when there is no such lease.

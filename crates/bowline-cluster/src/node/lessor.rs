@@ -152,8 +152,10 @@ async fn end(core: &Core, term: u64, ended: &mut Ended) -> bool {
         return true;
     }
     // An error is that of the whole database: the command that meets it stops this member.
-    let has_too_many =
-        |lease: &(LeaseId, u64)| core.replica.has_too_many_keys(lease.0).unwrap_or(false);
+    let has_too_many = |lease: &(LeaseId, u64)| {
+        let known = core.replica.has_too_many_keys(lease.0, usize::MAX);
+        known.is_ok_and(|known| known == Some(true))
+    };
     let (large, expired): (Vec<_>, Vec<_>) = in_place(core.options.reads_block_in_place, || {
         expired.into_iter().partition(has_too_many)
     });

@@ -287,11 +287,25 @@ fn what_deletes_more_than_a_command_may_reads_no_further_than_that() {
     let (before, _) = read_so_far(&member);
     let refused = member.replica.weigh(&deletion).unwrap();
     assert!(is_refused(&refused.map(|()| Outcome::Done)));
-    assert!(member.replica.has_too_many_keys(lease_id(lease)).unwrap());
+    let known = |keys_max| member.replica.has_too_many_keys(lease_id(lease), keys_max);
+    assert_eq!(known(usize::MAX).unwrap(), Some(true));
     let (after, _) = read_so_far(&member);
     assert!(after - before <= 5, "{} of {all} pages", after - before);
     assert_eq!(member.replica.db().revision(), revision);
     assert!(member.replica.db().check().unwrap().is_clean());
+    // Whoever waits for no turn looks at few keys.
+    member.replica.limit_writes(u64::MAX);
+    let few = |to: &str| {
+        let deletion = Txn::of(Op::DeleteRange(DeleteRangeOp {
+            key: b"k".to_vec(),
+            range_end: to.as_bytes().to_vec(),
+            prev_kv: false,
+        }));
+        member.replica.weigh_at_once(&deletion).unwrap()
+    };
+    assert_eq!((few("k000200"), few("l")), (Some(Ok(())), None));
+    assert_eq!(known(Replica::FEW_KEYS).unwrap(), None);
+    assert_eq!(known(usize::MAX).unwrap(), Some(false));
 }
 
 /// A deletion read the values of all keys that it deletes, which nobody had asked for.
