@@ -58,7 +58,7 @@
 //!                 ▼
 //!          settings, error
 //!                 ▼
-//!    key_range, read_level, reply
+//!         key_range, reply
 //! ```
 //!
 //! Arrows only point down.

@@ -10,8 +10,8 @@
 //!   options  error  trees  text
 //! ```
 //!
-//! A module uses only modules below it. Users depend on the crate `bowline`, which re-exports the public
-//! part.
+//! A module uses only modules below it; but `kv` knows the changes that watchers get. Users depend on the crate
+//! `bowline`, which re-exports the public part.
 
 #![expect(
     missing_docs,

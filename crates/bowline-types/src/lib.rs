@@ -15,6 +15,7 @@
 //!   isolation    what a transaction rests on
 //!   touched      what a conflict names
 //!   key          keys as errors show them
+//!   read_level   how new a read must be
 //! ```
 
 mod answer;

@@ -72,7 +72,7 @@ pub(crate) struct Core {
     pub(crate) closing: watch::Sender<bool>,
     pub(crate) leadership: watch::Sender<Leadership>,
     pub(crate) counts: Counts,
-    pub(crate) log_limits: LogLimits,
+    pub(crate) log_limits: Arc<LogLimits>,
     /// The start time of the node.
     pub(crate) started: tokio::time::Instant,
     /// The last contact of a leader, in ms since the start.
@@ -140,6 +140,10 @@ pub(crate) struct LogLimits {
     pub(crate) promotion: SharedLogLimit,
     pub(crate) alarm: SharedLogLimit,
     pub(crate) hand_over: SharedLogLimit,
+    pub(crate) repair: SharedLogLimit,
+    pub(crate) sound_after_all: SharedLogLimit,
+    pub(crate) sent_repair: SharedLogLimit,
+    pub(crate) owed: SharedLogLimit,
 }
 
 impl std::fmt::Debug for Core {

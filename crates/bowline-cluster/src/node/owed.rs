@@ -96,7 +96,11 @@ impl Core {
         let saving = crate::blocking::spawn(move || member.bound_owed(owed, end));
         match saving.await {
             Ok(Ok(())) => tracing::info!(index = end.index, "what this member may lack is known"),
-            Ok(Err(error)) => tracing::error!(%error, "this member cannot note what it may lack"),
+            Ok(Err(error)) => {
+                if let Some(more) = self.log_limits.owed.admit_now() {
+                    tracing::error!(%error, "this member cannot note what it may lack{more}");
+                }
+            }
             Err(_) => {}
         }
     }
@@ -133,7 +137,9 @@ impl Core {
                 }
             }
             Ok(Err(error)) => {
-                tracing::error!(%error, "this member cannot note that it votes again");
+                if let Some(more) = self.log_limits.owed.admit_now() {
+                    tracing::error!(%error, "this member cannot note that it votes again{more}");
+                }
             }
             _ => {}
         }

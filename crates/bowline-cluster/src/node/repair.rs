@@ -106,6 +106,7 @@ impl Core {
         }
         let vote = self.raft.view().vote();
         let (raft, peers, sending) = (self.raft.clone(), self.peers.clone(), self.sending.clone());
+        let log_limits = self.log_limits.clone();
         tokio::spawn(async move {
             let sent = async {
                 let snapshot = raft.snapshot().await?;
@@ -115,8 +116,11 @@ impl Core {
             };
             match sent.await {
                 Ok(()) => tracing::info!(member = %format_args!("{to:x}"), "a member is repaired"),
+                // It asks again and again until it is.
                 Err(error) => {
-                    tracing::warn!(member = %format_args!("{to:x}"), %error, "a member is not repaired yet");
+                    if let Some(more) = log_limits.sent_repair.admit_now() {
+                        tracing::warn!(member = %format_args!("{to:x}"), %error, "a member is not repaired yet{more}");
+                    }
                 }
             }
             sending.lock().remove(&to);
@@ -187,10 +191,17 @@ async fn mend(core: &Core) {
                 continue;
             }
             if let Err(error) = core.raft.rebuild(reason.clone(), PATIENCE).await {
-                tracing::error!(%error, reason, "the tables of this member were not replaced");
+                if let Some(more) = core.log_limits.repair.admit_now() {
+                    tracing::error!(%error, reason, "the tables of this member were not replaced{more}");
+                }
                 tokio::time::sleep(4 * PAUSE).await;
                 if reason != ASKED && core.are_tables_sound().await {
-                    tracing::warn!(reason, "the tables of this member are sound after all");
+                    if let Some(more) = core.log_limits.sound_after_all.admit_now() {
+                        tracing::warn!(
+                            reason,
+                            "the tables of this member are sound after all{more}"
+                        );
+                    }
                     core.damage.is_mended();
                 }
                 continue;

@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 use super::admission::{self, Place, has_started};
 use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address};
-use super::core::{Core, Counts, LogLimits, Renewals};
+use super::core::{Core, Counts, Renewals};
 use super::owed::everything_of;
 use super::restored::is_proof;
 use super::service::Service;
@@ -709,7 +709,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         closing: watch::Sender::new(false),
         leadership: watch::Sender::default(),
         counts: Counts::default(),
-        log_limits: LogLimits::default(),
+        log_limits: Arc::default(),
         started: tokio::time::Instant::now(),
         heard_ms: AtomicU64::new(0),
         votes_after: identity.votes_after,

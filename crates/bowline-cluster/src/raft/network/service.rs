@@ -386,7 +386,8 @@ where
             ended
         })
         .await?;
-        tracing::info!(id = head.id, last = ?meta.last_log_id, "a snapshot has arrived");
+        let index = meta.last_log_id.map(|id| id.index);
+        tracing::info!(id = head.id, index, "a snapshot has arrived");
         let snapshot = SnapshotData::Incoming {
             state: head.state,
             directory,

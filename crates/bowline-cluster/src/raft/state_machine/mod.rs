@@ -377,7 +377,8 @@ impl StateMachine {
             let _ = installed.send(said);
             match result {
                 Ok(()) => {
-                    tracing::info!(last = ?meta.last_log_id, "this member has sound tables again");
+                    let index = meta.last_log_id.map(|id| id.index);
+                    tracing::info!(index, "this member has sound tables again");
                     self.passed_over = None;
                     repairs.is_done();
                     repairs.count();
