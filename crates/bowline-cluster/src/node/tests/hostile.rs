@@ -31,7 +31,7 @@ fn as_member(from: &LocalClient, target: &LocalClient) -> PeerClient {
     peers.client(target, membership.get_node(&target).unwrap())
 }
 
-async fn grpc(node: &Node) -> GrpcClient<Channel> {
+pub(super) async fn grpc(node: &Node) -> GrpcClient<Channel> {
     let url = format!("http://{}", node.peer_addresses()[0]);
     GrpcClient::connect(url).await.unwrap()
 }
@@ -40,7 +40,7 @@ fn incarnation(client: &LocalClient) -> u64 {
     client.core().log.member().state().incarnation
 }
 
-fn sender(from: &LocalClient, target: &LocalClient) -> proto::Sender {
+pub(super) fn sender(from: &LocalClient, target: &LocalClient) -> proto::Sender {
     proto::Sender {
         cluster_id: from.core().cluster_id,
         member_id: from.core().member_id,
@@ -74,7 +74,7 @@ fn last_index(client: &LocalClient) -> Option<u64> {
 }
 
 /// A proposal that the member `from` could have made.
-fn proposal(from: u64, commands: &[Command]) -> Vec<u8> {
+pub(super) fn proposal(from: u64, commands: &[Command]) -> Vec<u8> {
     let mut bytes = [from.to_be_bytes(), [7; 8], [7; 8]].concat();
     encode_commands(commands.iter(), &mut bytes);
     bytes
@@ -435,6 +435,13 @@ async fn a_snapshot_whose_files_are_not_those_of_its_state_is_refused() {
         assert_eq!(refused.code(), Code::InvalidArgument, "{why}: {refused}");
         assert!(refused.message().contains(why), "{why}: {refused}");
     }
+    // A last entry that this log has not: of a later leader than the entry there, openraft would panic.
+    let mut of_another = head(files.clone(), last);
+    of_another.last.as_mut().unwrap().term -= 1;
+    let part = Some(proto::snapshot_chunk::Part::Head(of_another));
+    let chunks = futures_util::stream::iter([proto::SnapshotChunk { part }]);
+    let refused = grpc.snapshot(chunks).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
     // The right files are waited for, and do not come.
     let part = Some(proto::snapshot_chunk::Part::Head(head(files, last)));
     let chunks = futures_util::stream::iter([proto::SnapshotChunk { part }]);

@@ -6,6 +6,7 @@
 //! | [`cost`] | what requests cost: entries, waiting, wake-ups |
 //! | [`disk`] | members with full or failing disks |
 //! | [`failover`] | a leader that is silent, with open connections |
+//! | [`forged`] | appends in the name of the leader |
 //! | [`founding`] | the identity of a directory, from its first start on |
 //! | [`hostile`] | messages that no honest member sends |
 //! | [`identity`] | the identity of a member: a foreign directory neither votes nor acknowledges |
@@ -23,6 +24,7 @@ mod answers;
 mod cost;
 mod disk;
 mod failover;
+mod forged;
 mod founding;
 mod hostile;
 mod identity;

@@ -257,6 +257,12 @@ impl LogStore {
         self.shared.view.lock().last()
     }
 
+    /// All entries.
+    #[cfg(test)]
+    pub(crate) async fn entries(&self) -> Result<Vec<Entry>, LogStoreError> {
+        self.reader().read(0, u64::MAX, Amount::All).await
+    }
+
     /// Passes the members of all memberships in the log to `see`.
     pub(crate) async fn search_members(&self, mut see: impl FnMut(NodeId)) -> io::Result<()> {
         let mut reader = self.clone().get_log_reader().await;

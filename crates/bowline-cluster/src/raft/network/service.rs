@@ -16,6 +16,7 @@ use futures_util::{StreamExt, stream};
 use openraft::Raft;
 use openraft::alias::SnapshotOf;
 use openraft::async_runtime::WatchReceiver as _;
+use openraft::metrics::RaftMetrics;
 use openraft::raft::{AppendEntriesRequest, StreamAppendResult, VoteRequest};
 use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
@@ -166,8 +167,8 @@ struct Requests {
     ending: Arc<Mutex<Ending>>,
     service: Arc<dyn PeerService>,
     from: NodeId,
-    /// The term of this member, and the last vote compared with it.
-    known_term: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// What this member knows, and the last vote compared with that.
+    known: Arc<dyn Fn() -> wire::Known + Send + Sync>,
     checked: Option<Vote>,
     connected: Option<Arc<Connected>>,
 }
@@ -203,7 +204,7 @@ impl Requests {
         let vote = wire::get_leader_vote(request.vote)?;
         if self.checked != Some(vote) {
             wire::check_own(&vote, self.from)?;
-            wire::check_ahead(&vote, (self.known_term)())?;
+            wire::check_ahead(&vote, (self.known)().vote.leader_id.term)?;
             self.service.led_by(&vote).await?;
             self.checked = Some(vote);
         }
@@ -216,7 +217,8 @@ impl Requests {
         {
             self.service.too_old(&vote, status.message());
         }
-        let request = decoded?;
+        let mut request = decoded?;
+        wire::check_applied(&mut request, &(self.known)())?;
         if let Some(last) = acknowledged {
             let last = wire::get_acknowledged(last, &vote)?;
             self.service.acknowledged(&vote, last).await?;
@@ -240,6 +242,14 @@ impl Requests {
             })?;
         }
         Ok(())
+    }
+}
+
+fn known_of(metrics: &RaftMetrics<TypeConfig>) -> wire::Known {
+    wire::Known {
+        vote: metrics.vote,
+        applied: metrics.last_applied,
+        last_index: metrics.last_log_index,
     }
 }
 
@@ -355,6 +365,11 @@ where
         self.service.led_by(&vote).await?;
         let last = meta.last_log_id;
         let last = last.ok_or_else(|| Status::invalid_argument("a snapshot of nothing"))?;
+        // openraft would panic. One who leads no more hears of the later vote.
+        let known = known_of(&self.raft.metrics().borrow_watched());
+        if let Some(applied) = known.applied.filter(|_| vote >= known.vote) {
+            wire::check_one_log(&last, &applied)?;
+        }
         let expected = self.service.check_snapshot(&head.state, last, &files)?;
         // Until it is installed, which may have to wait for disk space.
         let arrival = Arc::new(self.arrival.clone().lock_owned().await);
@@ -435,7 +450,7 @@ where
         let ending = Arc::new(Mutex::new(Ending::Open));
         let metrics = self.raft.metrics();
         let requests = Requests {
-            known_term: Arc::new(move || metrics.borrow_watched().current_term),
+            known: Arc::new(move || known_of(&metrics.borrow_watched())),
             checked: None,
             connected: connection_of(&request),
             streaming: request.into_inner(),

@@ -192,6 +192,12 @@ pub(super) fn get_append(
         return Err(invalid("an index that cannot be"));
     }
     let vote = get_leader_vote(request.vote)?;
+    let leader_commit = get_optional(request.committed)?;
+    for id in prev_log_id.iter().chain(&leader_commit) {
+        if id.leader_id > vote.leader_id {
+            return Err(invalid("an entry of a later leader"));
+        }
+    }
     let mut last = prev_log_id;
     let mut entries = Vec::with_capacity(request.entries.len());
     for (index, entry) in (first..).zip(request.entries) {
@@ -207,12 +213,64 @@ pub(super) fn get_append(
         last = Some(entry.log_id);
         entries.push(entry);
     }
+    if let Some(committed) = &leader_commit {
+        for id in prev_log_id.iter().chain(&last) {
+            check_one_log(id, committed)?;
+        }
+    }
     Ok(AppendEntriesRequest {
         vote,
         prev_log_id,
         entries,
-        leader_commit: get_optional(request.committed)?,
+        leader_commit,
     })
+}
+
+/// Refuses two entries that no log has both: from one entry of a log to the next, neither term nor index falls.
+pub(super) fn check_one_log(a: &LogId, b: &LogId) -> Result<(), Status> {
+    match a.index.cmp(&b.index) == a.cmp(b) {
+        true => Ok(()),
+        false => Err(invalid(&format!("a log with both {a} and {b}"))),
+    }
+}
+
+/// What this member knows of the consensus.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) vote: Vote,
+    pub(super) applied: Option<LogId>,
+    pub(super) last_index: Option<u64>,
+}
+
+/// Refuses a leader's request with an entry that contradicts the one that this member has applied last: every leader has
+/// the committed ones. openraft takes what is said of a committed entry for granted; a later term at an earlier index made
+/// it forget what was committed, and another entry could take the place of one that had been applied.
+///
+/// An end of the committed entries behind the last entry of the log and of an earlier leader is left out: openraft would
+/// apply entries up to there that are not there. This member hears of it again. So is what a leader says that leads no
+/// more, which openraft answers with the later vote.
+pub(super) fn check_applied(
+    request: &mut AppendEntriesRequest<TypeConfig>,
+    known: &Known,
+) -> Result<(), Status> {
+    if request.vote < known.vote {
+        request.leader_commit = None;
+        return Ok(());
+    }
+    if let Some(applied) = &known.applied {
+        let entries = request.entries.iter().map(|entry| &entry.log_id);
+        let others = request.prev_log_id.iter().chain(&request.leader_commit);
+        for id in others.chain(entries) {
+            check_one_log(id, applied)?;
+        }
+    }
+    let last = request.entries.last().map(|entry| entry.log_id);
+    let last_index = last.map(|id| id.index).max(known.last_index);
+    let leader = request.vote.leader_id;
+    request.leader_commit = request
+        .leader_commit
+        .filter(|id| id.leader_id == leader || Some(id.index) <= last_index);
+    Ok(())
 }
 
 /// The acknowledgement reported by the leader of `vote`; it must not be of a later leader. So whatever a
@@ -595,6 +653,75 @@ mod tests {
         ] {
             let error = get_append(bad).expect_err("refused");
             assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+        }
+    }
+
+    /// openraft takes what is said of a committed entry for granted: in one case it forgot what was committed.
+    #[test]
+    fn an_append_that_contradicts_itself_or_what_is_applied_is_refused() {
+        let ids = |previous, committed| {
+            let mut request = put_append(1, None, &append());
+            request.entries.clear();
+            request.previous = Some(put_log_id(&previous));
+            request.committed = Some(put_log_id(&committed));
+            get_append(request)
+        };
+        // The vote is of term 3 and member 2.
+        for (previous, committed) in [
+            (log_id(3, 2, 9), log_id(3, 2, 9)),
+            (log_id(3, 2, 9), log_id(3, 2, 12)),
+            (log_id(2, 1, 6), log_id(3, 2, 12)),
+            (log_id(3, 2, 9), log_id(2, 1, 6)),
+        ] {
+            ids(previous, committed).expect("a leader may say so");
+        }
+        for (previous, committed) in [
+            (log_id(3, 3, 2), log_id(2, 1, 1)),
+            (log_id(4, 2, 2), log_id(2, 1, 1)),
+            (log_id(2, 1, 6), log_id(4, 2, 7)),
+            // Entries of one index, or of terms that fall.
+            (log_id(2, 1, 6), log_id(2, 2, 6)),
+            (log_id(3, 2, 9), log_id(2, 1, 12)),
+            (log_id(2, 1, 6), log_id(3, 2, 5)),
+        ] {
+            let refused = ids(previous, committed).expect_err("no leader says so");
+            assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
+        }
+        // After the entry 2.6 come 3.7 and 3.8; 2.5 is committed.
+        let known = |vote, applied| Known {
+            vote,
+            applied,
+            last_index: Some(6),
+        };
+        let check = |vote, applied| {
+            let mut request = append();
+            let checked = check_applied(&mut request, &known(vote, applied));
+            checked.map(|()| request.leader_commit)
+        };
+        let committed = Some(log_id(2, 1, 5));
+        for applied in [None, Some(log_id(2, 1, 6)), Some(log_id(3, 2, 8))] {
+            assert_eq!(check(vote(), applied).expect("of one log"), committed);
+        }
+        for applied in [
+            log_id(1, 1, 6),
+            log_id(2, 1, 7),
+            log_id(3, 2, 5),
+            log_id(2, 2, 6),
+        ] {
+            check(vote(), Some(applied)).expect_err("of two logs");
+            // It leads no more, and its entries were replaced: it has to hear that, not a refusal.
+            let later = Vote::new_committed(4, 1);
+            assert_eq!(check(later, Some(applied)).expect("for openraft"), None);
+        }
+        // What an earlier leader had committed is not beyond what there is; that of this one may be.
+        let mut request = append();
+        for (id, kept) in [
+            (log_id(2, 1, 900), None),
+            (log_id(3, 2, 900), Some(log_id(3, 2, 900))),
+        ] {
+            request.leader_commit = Some(id);
+            check_applied(&mut request, &known(vote(), None)).expect("of one log");
+            assert_eq!(request.leader_commit, kept);
         }
     }
 
