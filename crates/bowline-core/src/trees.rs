@@ -13,6 +13,12 @@ pub const EDGE_OUT: TreeId = TreeId(2);
 pub const EDGE_IN: TreeId = TreeId(3);
 /// Kinds and leases.
 pub const SYSTEM: TreeId = TreeId(4);
+/// Whether a write to the tree takes a revision. Those of kinds, leases and alarms do not: they are written at the last one.
+#[inline]
+pub fn takes_revision(tree: TreeId) -> bool {
+    tree != SYSTEM
+}
+
 /// How many trees there are.
 pub const COUNT: usize = 5;
 

@@ -51,7 +51,7 @@ pub(crate) struct Overlay {
 impl Overlay {
     fn insert(&mut self, tree: TreeId, key: &[u8], write: impl FnOnce() -> Write) {
         self.operations += 1;
-        self.is_numbered |= tree != trees::SYSTEM;
+        self.is_numbered |= trees::takes_revision(tree);
         if !self.is_last {
             self.writes.insert((tree, Value::copy_from(key)), write());
         }

@@ -26,7 +26,7 @@ use bowline_core::state::check_value;
 use bowline_core::trees;
 use bowline_core::write::mutation::{Action, Mutation, Mutations};
 use bowline_core::write::target::Target;
-use bowline_core::write::validate::Guard;
+use bowline_core::write::validate::{Guard, Reliance};
 
 /// The reads and writes of a transaction.
 #[derive(Debug, Default)]
@@ -90,30 +90,27 @@ impl Draft {
             writes,
             ..Request::default()
         };
-        match isolation {
-            Isolation::Serializable => {
-                request.keys = keys;
-                request.ranges = ranges;
-                // Read before the look-ups, to notice a kind that is registered in between.
-                let kinds = &shared.kinds;
-                let next = kinds.next_id();
-                for (source, kind, target) in unregistered {
-                    match kinds.id(&kind) {
-                        Some(kind) => {
-                            let key = graph::edge_out_key(source, kind, target);
-                            request.keys.push((trees::EDGE_OUT, key.to_vec()));
-                        }
-                        None => request.next_kind = Some(next),
+        let relied_on = Reliance::of(isolation);
+        if relied_on.reads {
+            request.keys = keys;
+            request.ranges = ranges;
+            // Read before the look-ups, to notice a kind that is registered in between.
+            let kinds = &shared.kinds;
+            let next = kinds.next_id();
+            for (source, kind, target) in unregistered {
+                match kinds.id(&kind) {
+                    Some(kind) => {
+                        let key = graph::edge_out_key(source, kind, target);
+                        request.keys.push((trees::EDGE_OUT, key.to_vec()));
                     }
+                    None => request.next_kind = Some(next),
                 }
             }
-            Isolation::Snapshot => {
-                let own = request
-                    .writes
-                    .iter()
-                    .map(|write| (write.tree, write.key.to_vec()));
-                request.keys = own.collect();
-            }
+        }
+        if relied_on.writes {
+            let written = request.writes.iter();
+            let written = written.map(|write| (write.tree, write.key.to_vec()));
+            request.keys.extend(written);
         }
         request.ranges.extend(firm_ranges);
         request
@@ -217,10 +214,6 @@ impl Target for Drafting<'_> {
         }
         self.draft.keys.push((tree, key.to_vec()));
         self.is_in_snapshot(tree, key)
-    }
-
-    fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.first_keys(tree, prefix, usize::MAX)
     }
 
     fn first_keys(

@@ -11,19 +11,15 @@ use crate::commit_queue::Request;
 use crate::draft::{Draft, Drafting};
 use crate::handle::{Shared, retry_conflicts};
 use bowline_core::error::{Error, Result};
-use bowline_core::lease::{self, Grant, KeptAlive, LeaseId};
+use bowline_core::lease::{Grant, KeptAlive, LeaseId};
 use bowline_core::options::Isolation;
-use bowline_core::trees;
 use bowline_core::write;
-use bowline_core::write::mutation::{Action, Mutation};
-use bowline_core::write::validate::Guard;
 
 /// The record of a lease, as it is written.
 pub(crate) fn record(id: LeaseId, grant: Grant, exists: bool) -> Request {
-    let value = lease::encode_grant(grant);
-    let action = Action::PutRaw { value };
-    let mut request = Request::of(Mutation::new(trees::SYSTEM, &trees::lease_key(id), action));
-    request.guards.push(Guard::Lease { id, exists });
+    let (guard, record) = write::lease::grant(id, grant, exists);
+    let mut request = Request::of(record);
+    request.guards.push(guard);
     request
 }
 

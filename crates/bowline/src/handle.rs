@@ -20,10 +20,8 @@ use crate::commit_queue::{CommitQueue, Committed, Request};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::Begun;
-use bowline_core::kinds;
 use bowline_core::state::Core;
-use bowline_core::trees;
-use bowline_core::write::mutation::{Action, Mutation};
+use bowline_core::write;
 
 /// The state of a database and its commit queue.
 #[derive(Debug)]
@@ -69,17 +67,12 @@ impl Shared {
         if let Some(id) = kinds.id(name) {
             return Ok(id);
         }
-        kinds::check_name(name)?;
         let _registering = kinds.registering.lock();
         if let Some(id) = kinds.id(name) {
             return Ok(id);
         }
-        let id = kinds.next_id();
-        let action = Action::PutRaw {
-            value: name.as_bytes().to_vec(),
-        };
-        let write = Mutation::new(trees::SYSTEM, &trees::kind_key(id.0), action);
-        self.commit(Request::of(write))?;
+        let (id, record) = write::graph::register_kind(kinds, 0, name)?;
+        self.commit(Request::of(record))?;
         kinds.insert(id, name);
         Ok(id)
     }

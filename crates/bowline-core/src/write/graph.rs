@@ -6,16 +6,30 @@
 //! | delete block | it exists | every `edge_out` and `edge_in` of the block, both ways; `block` |
 //! | put edge | both blocks exist | `edge_out` with the attributes; `edge_in`, empty |
 //! | delete edge | it exists | both |
+//! | the first write that names a kind | the name is valid | the kind, by its number |
 //!
 //! Invariants: an edge is in `edge_out` exactly when it is in `edge_in`, and only between blocks that exist.
 
 use bowline_storage::TreeId;
 
+use super::mutation::{Action, Mutation};
 use super::target::Target;
 use super::validate::Guard;
-use crate::error::{Error, show_key};
+use crate::error::{Error, Result, show_key};
 use crate::graph::{self, Block, BlockId, Edge, KindId};
+use crate::kinds::{self, Kinds};
 use crate::trees;
+
+/// The number of a kind that is not registered, and the record that registers it. `more` kinds are registered by the
+/// same command before it.
+pub fn register_kind(kinds: &Kinds, more: usize, name: &str) -> Result<(KindId, Mutation)> {
+    kinds::check_name(name)?;
+    let id = KindId(kinds.next_id().0 + more as u32);
+    let value = name.as_bytes().to_vec();
+    let action = Action::PutRaw { value };
+    let record = Mutation::new(trees::SYSTEM, &trees::kind_key(id.0), action);
+    Ok((id, record))
+}
 
 /// Creates or replaces a block.
 pub fn put_block<T: Target>(target: &mut T, block: &Block) -> Result<(), T::Error> {
@@ -83,7 +97,7 @@ fn remove_edge<T: Target>(
 }
 
 /// The source, kind and target of an edge key of either tree.
-pub fn split(tree: TreeId, key: &[u8]) -> Result<(BlockId, KindId, BlockId), Error> {
+pub fn split(tree: TreeId, key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
     let split = graph::split_edge_key(key);
     let (near, kind, far) = split.ok_or_else(|| Error::InvalidRecord {
         what: "edge",

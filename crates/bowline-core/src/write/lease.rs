@@ -1,4 +1,4 @@
-//! The end of a lease: the deletion of its keys and records.
+//! The record of a lease, and its end: the deletion of its keys and records.
 //!
 //! A lease is a record in the system tree; each of its keys has an attachment record there, written by the
 //! put that names the lease ([`super::writer`]). What a lease has left may be recorded, too, by the leader
@@ -7,10 +7,20 @@
 //! Invariant: with a lease go its keys, their attachments and what is recorded of it, in one transaction. If that would be
 //! too large, some of the keys go before.
 
+use super::mutation::{Action, Mutation};
 use super::target::Target;
 use super::validate::Guard;
-use crate::lease::LeaseId;
+use crate::lease::{self, Grant, LeaseId};
 use crate::trees;
+
+/// The record of a lease, and what it requires: that there is no such lease, or, with `exists`, that there is one, whose
+/// deadline it changes.
+pub fn grant(id: LeaseId, grant: Grant, exists: bool) -> (Guard, Mutation) {
+    let value = lease::encode_grant(grant);
+    let action = Action::PutRaw { value };
+    let record = Mutation::new(trees::SYSTEM, &trees::lease_key(id), action);
+    (Guard::Lease { id, exists }, record)
+}
 
 /// Ends a lease and deletes its keys; returns how many.
 pub fn end<T: Target>(target: &mut T, id: LeaseId) -> Result<u64, T::Error> {

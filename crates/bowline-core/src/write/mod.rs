@@ -21,10 +21,10 @@
 //! | the form of a write | [`mutation`] |
 //! | the state that a decision reads | [`lookup`] |
 //! | the previous version, and puts without it | [`previous`] |
-//! | guards and conflicts | [`validate`] |
+//! | guards, conflicts, and what each isolation relies on | [`validate`] |
 //! | create revision, version, lease attachments, events | [`writer`] |
-//! | the records of blocks and edges; deletion of a block's edges | [`graph`] |
-//! | deletion of a lease's keys | [`lease`] |
+//! | the records of blocks, edges and kinds; deletion of a block's edges | [`graph`] |
+//! | the record of a lease; deletion of its keys | [`lease`] |
 //!
 //! Invariants:
 //!

@@ -35,6 +35,13 @@ pub enum Previous {
     },
 }
 
+impl From<Option<Meta>> for Previous {
+    #[inline]
+    fn from(meta: Option<Meta>) -> Previous {
+        meta.map_or(Previous::Absent, Previous::Present)
+    }
+}
+
 impl Previous {
     /// Not looked up, and memory has no version of the key.
     pub const UNKNOWN: Previous = Previous::Unknown { blind_below: 0 };
@@ -50,8 +57,7 @@ impl Previous {
             let blind_below = head.blind_below + 1;
             return Ok(Previous::Unknown { blind_below });
         }
-        let meta = record::meta_of(key, found)?;
-        Ok(meta.map_or(Previous::Absent, Previous::Present))
+        Ok(record::meta_of(key, found)?.into())
     }
 
     /// Looks up a key before the decision; only in memory if the write may be blind.

@@ -20,7 +20,9 @@ pub trait Target {
     fn exists(&mut self, tree: TreeId, key: &[u8]) -> Result<bool, Self::Error>;
 
     /// All keys of a tree with a prefix, own writes included. There must be no other at the commit.
-    fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Self::Error>;
+    fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Self::Error> {
+        self.first_keys(tree, prefix, usize::MAX)
+    }
 
     /// At most the first `count_max` of them. At the commit there must be no other among them; there may be others behind.
     fn first_keys(

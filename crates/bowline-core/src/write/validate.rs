@@ -1,7 +1,13 @@
 //! Validation: guards and conflicts.
 //!
 //! A *guard* is a condition on the newest state: a key is at a revision, a block or a lease exists. A
-//! *conflict* is a version of a key or range in the read set that is newer than the read revision.
+//! *conflict* is a version of a key or range that the transaction relies on and that is newer than the read revision.
+//!
+//! | isolation | what must be unchanged since the read revision |
+//! |---|---|
+//! | serializable | what the transaction has read: keys, ranges, blocks, edges, present or absent |
+//! | snapshot | what it writes |
+//! | either | the edges of a block that it deletes, so that none is deleted unseen |
 //!
 //! Invariant: conflicts are decided by versions alone, and only by the newest version of a key, which may be
 //! a tombstone: older versions may have been merged away.
@@ -16,6 +22,7 @@ use super::lookup::Lookup;
 use crate::error::Result;
 use crate::graph::{self, BlockId};
 use crate::lease::LeaseId;
+use crate::options::Isolation;
 use crate::trees;
 
 /// A condition on the newest state.
@@ -52,6 +59,24 @@ pub enum Violation {
     LeaseNotFound { id: LeaseId },
     /// A lease exists already.
     LeaseExists { id: LeaseId },
+}
+
+/// What must be unchanged when a transaction commits, besides the edges of a block that it deletes.
+#[derive(Debug, Clone, Copy)]
+pub struct Reliance {
+    /// What the transaction has read.
+    pub reads: bool,
+    /// What it writes.
+    pub writes: bool,
+}
+
+impl Reliance {
+    pub fn of(isolation: Isolation) -> Reliance {
+        Reliance {
+            reads: isolation == Isolation::Serializable,
+            writes: isolation == Isolation::Snapshot,
+        }
+    }
 }
 
 /// `Ok(Ok(()))` when the write may go on. The outer error is a read error.

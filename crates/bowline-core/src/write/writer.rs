@@ -3,7 +3,7 @@
 //! | write | record | besides |
 //! |---|---|---|
 //! | put | create revision of the version before, or this one; version + 1, or 1; the lease | event |
-//! | delete | a tombstone | event with the key and the revision only, as in etcd |
+//! | delete | a tombstone, if the key is there | event with the key and the revision only, as in etcd |
 //! | the lease of a key changes | - | its old attachment is deleted, its new one put |
 //!
 //! Invariants:
@@ -15,6 +15,9 @@ use bowline_storage::engine::BatchWriter;
 use bowline_storage::{TreeId, Value};
 use bowline_types::Revision;
 
+use super::mutation::{Action, Mutation};
+use super::previous::Previous;
+use crate::error::{Error, Result};
 use crate::graph::csr::EdgeChange;
 use crate::graph::split_edge_key;
 use crate::kv::record::{self, Meta};
@@ -97,6 +100,44 @@ impl<J: Journal> Writer<J> {
         if self.batch.capacity() > BATCH_KEPT_MAX_BYTES {
             self.batch = Vec::new();
         }
+    }
+
+    /// Writes a key of the kv tree on top of what was there; returns whether it deleted a key. The deletion of an absent
+    /// key changes nothing.
+    #[inline]
+    pub fn write_key(&mut self, key: &[u8], action: &Action, previous: Previous) -> Result<bool> {
+        match (action, previous) {
+            (Action::PutEntry { value, .. }, Previous::Unknown { blind_below }) => {
+                self.put_blind(key, value, blind_below);
+            }
+            (Action::PutEntry { value, lease }, Previous::Present(meta)) => {
+                self.put(key, value, *lease, Some(meta));
+            }
+            (Action::PutEntry { value, lease }, Previous::Absent) => {
+                self.put(key, value, *lease, None);
+            }
+            (Action::Delete, Previous::Absent) => {}
+            (Action::Delete, Previous::Present(meta)) => {
+                self.delete(key, meta.lease);
+                return Ok(true);
+            }
+            (Action::Delete, Previous::Unknown { .. }) => {
+                return Err(internal("only a put can do without a look-up"));
+            }
+            (Action::PutRaw { .. }, _) => return Err(internal("a raw value in the kv tree")),
+        }
+        Ok(false)
+    }
+
+    /// Writes a record outside the kv tree.
+    #[inline]
+    pub fn write_record(&mut self, write: &Mutation) -> Result<()> {
+        match &write.action {
+            Action::PutRaw { value } => self.put_record(write.tree, &write.key, value),
+            Action::PutEntry { .. } => return Err(internal("an entry outside the kv tree")),
+            Action::Delete => self.delete_record(write.tree, &write.key),
+        }
+        Ok(())
     }
 
     /// Sets a key whose previous version was `previous`.
@@ -187,6 +228,10 @@ impl<J: Journal> Writer<J> {
             self.put_record(trees::SYSTEM, &attachment, &[]);
         }
     }
+}
+
+fn internal(what: &str) -> Error {
+    Error::Storage(bowline_storage::Error::Internal(what.to_owned()))
 }
 
 /// The metadata of a put at `revision` on top of `previous`.

@@ -1,15 +1,9 @@
 //! The commit of a transaction that ran elsewhere: it validates the read set, then executes the writes.
 //!
 //! The rules are those of the embedded [`Transaction`](bowline::Transaction). It reads at one revision and
-//! records its read set; here, in the single order of all commands, the set is checked for newer changes:
-//!
-//! | isolation | must be unchanged since the read revision |
-//! |---|---|
-//! | serializable | keys, ranges, blocks, edges and the edges of blocks that were read, present or absent |
-//! | snapshot | what is written: keys, ranges that are deleted, blocks, edges |
-//!
-//! Under either, the edges of a deleted block must be unchanged, the blocks of an edge must exist, a lease
-//! must exist, and expectations must hold. A blind write under serializable isolation never conflicts.
+//! records its read set; here, in the single order of all commands, what it relies on
+//! ([`Reliance`](bowline_core::write::validate::Reliance)) is checked for newer changes. Besides, the blocks of an edge must
+//! exist, a lease must exist, and expectations must hold. A blind write under serializable isolation never conflicts.
 //!
 //! Invariants:
 //!
@@ -35,11 +29,12 @@ use crate::range::{Span, for_each};
 use crate::walked::Walked;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, BlockId};
-use bowline_core::options::Isolation;
 use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
-use bowline_core::write::validate::{self, Violation};
+use bowline_core::write::mutation::Action;
+use bowline_core::write::previous::Previous;
+use bowline_core::write::validate::{self, Reliance, Violation};
 use bowline_types::{EdgeKey, GraphWrite, Revision, Touched};
 use bytes::Bytes;
 
@@ -135,13 +130,14 @@ impl Planner<'_> {
         let since = commit.read_revision;
         let mut unchanged = Unchanged::new();
         let unchanged = &mut unchanged;
-        if commit.isolation == Isolation::Serializable {
+        let relied_on = Reliance::of(commit.isolation);
+        if relied_on.reads {
             for read in &commit.reads {
                 self.check_read(read, since, unchanged)?;
             }
         }
         for write in &commit.writes {
-            if commit.isolation == Isolation::Snapshot {
+            if relied_on.writes {
                 self.check_written(write, since, unchanged)?;
             }
             if let CommitWrite::Graph(GraphWrite::DeleteBlock(id)) = write {
@@ -375,10 +371,9 @@ impl Planner<'_> {
                     self.put(&put)?;
                 }
                 None => {
-                    if let Some(meta) = self.lookup().meta(&key)? {
-                        self.writer.delete(&key, meta.lease);
-                        deleted += 1;
-                    }
+                    let previous = Previous::from(self.lookup().meta(&key)?);
+                    let was_there = self.writer.write_key(&key, &Action::Delete, previous)?;
+                    deleted += u64::from(was_there);
                 }
             }
         }

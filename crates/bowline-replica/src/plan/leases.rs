@@ -16,7 +16,7 @@ use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
 use bowline_core::write::target::Target;
-use bowline_core::write::validate::{self, Guard};
+use bowline_core::write::validate::Guard;
 
 impl Planner<'_> {
     pub(super) fn grant(&mut self, id: i64, ttl: Duration) -> Result<Outcome, Stop> {
@@ -26,13 +26,12 @@ impl Planner<'_> {
         if lease::check_ttl(ttl).is_err() {
             return Err(Refusal::LeaseNotFound { id: id.get() }.into());
         }
-        self.allow(validate::check_lease(&self.lookup(), id, false))?;
         let index = self.place.index;
         let origin = Origin::Entry(index);
         let grant = Grant { ttl, origin };
-        let record = lease::encode_grant(grant);
-        let key = trees::lease_key(id);
-        self.writer.put_record(trees::SYSTEM, &key, &record);
+        let (guard, record) = write::lease::grant(id, grant, false);
+        self.require(guard)?;
+        self.writer.write_record(&record)?;
         let granted = LeaseEffect::Granted(grant);
         self.effects.push(Effect::Lease(id, granted));
         Ok(Outcome::Done)

@@ -36,7 +36,7 @@ use super::work::{self, Work};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::EdgeChange;
-use bowline_core::kinds::{self, Kinds};
+use bowline_core::kinds::Kinds;
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
 use bowline_core::lease::{Grant, LeaseId};
@@ -684,10 +684,6 @@ impl Target for Planner<'_> {
         Ok(self.lookup().exists(tree, key)?)
     }
 
-    fn keys(&mut self, tree: TreeId, prefix: &[u8]) -> Result<Vec<Vec<u8>>, Stop> {
-        self.first_keys(tree, prefix, usize::MAX)
-    }
-
     /// At most one more than a command may delete: then a block with too many edges is refused before all of them are
     /// read, and so is the end of a lease with too many keys.
     fn first_keys(
@@ -721,13 +717,12 @@ impl Target for Planner<'_> {
         if let Some(id) = self.known_kind(name) {
             return Ok(id);
         }
-        if kinds::check_name(name).is_err() {
-            let name = name.chars().take(64).collect();
-            return Err(Refusal::InvalidKind { name }.into());
-        }
-        let id = KindId(self.kinds.next_id().0 + self.new_kinds.len() as u32);
-        let key = trees::kind_key(id.0);
-        self.writer.put_record(trees::SYSTEM, &key, name.as_bytes());
+        let registered = write::graph::register_kind(self.kinds, self.new_kinds.len(), name);
+        let (id, record) = match registered {
+            Err(Error::InvalidKind { name }) => return Err(Refusal::InvalidKind { name }.into()),
+            other => other?,
+        };
+        self.writer.write_record(&record)?;
         self.new_kinds.push((id, name.to_owned()));
         self.effects.push(Effect::Kind(id, name.to_owned()));
         Ok(id)

@@ -9,8 +9,8 @@ use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_types::{Expected, Revision};
 use smallvec::SmallVec;
 
+use super::Committed;
 use super::request::{Prepared, Request};
-use super::{Committed, internal};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::EdgeChange;
@@ -192,11 +192,11 @@ fn look_up(
     let mut prefetched = prepared.previous.iter();
     for write in &prepared.request.writes {
         if write.tree != trees::KV {
-            let is_graph = write.tree != trees::SYSTEM;
-            let is_void = is_graph
+            let takes_revision = trees::takes_revision(write.tree);
+            let is_void = takes_revision
                 && matches!(write.action, Action::Delete)
                 && !Newest(engine).exists(write.tree, &write.key)?;
-            found.is_numbered |= is_graph && !is_void;
+            found.is_numbered |= takes_revision && !is_void;
             found.changed |= !is_void;
             found.voids.push(is_void);
             continue;
@@ -236,33 +236,11 @@ fn write_all(request: &Request, found: Found, writer: &mut Writer<()>) -> Result
             if voids.next() == Some(true) {
                 continue;
             }
-            match &write.action {
-                Action::PutRaw { value } => writer.put_record(write.tree, key, value),
-                Action::PutEntry { .. } => return Err(internal("an entry outside the kv tree")),
-                Action::Delete => writer.delete_record(write.tree, key),
-            }
+            writer.write_record(write)?;
             continue;
         }
-        match (&write.action, known.next().unwrap_or(Previous::Absent)) {
-            (Action::PutEntry { value, .. }, Previous::Unknown { blind_below }) => {
-                writer.put_blind(key, value, blind_below);
-            }
-            (Action::PutEntry { value, lease }, Previous::Present(meta)) => {
-                writer.put(key, value, *lease, Some(meta));
-            }
-            (Action::PutEntry { value, lease }, Previous::Absent) => {
-                writer.put(key, value, *lease, None);
-            }
-            (Action::Delete, Previous::Absent) => {}
-            (Action::Delete, Previous::Present(meta)) => {
-                deleted += 1;
-                writer.delete(key, meta.lease);
-            }
-            (Action::Delete, Previous::Unknown { .. }) => {
-                return Err(internal("only a put can do without a look-up"));
-            }
-            (Action::PutRaw { .. }, _) => return Err(internal("a raw value in the kv tree")),
-        }
+        let previous = known.next().unwrap_or(Previous::Absent);
+        deleted += u64::from(writer.write_key(key, &write.action, previous)?);
     }
     Ok(deleted)
 }

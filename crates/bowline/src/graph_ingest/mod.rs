@@ -526,10 +526,6 @@ impl Target for Loading<'_> {
         Err(not_a_put())
     }
 
-    fn keys(&mut self, _: TreeId, _: &[u8]) -> Result<Vec<Vec<u8>>> {
-        Err(not_a_put())
-    }
-
     fn first_keys(&mut self, _: TreeId, _: &[u8], _: usize) -> Result<Vec<Vec<u8>>> {
         Err(not_a_put())
     }
