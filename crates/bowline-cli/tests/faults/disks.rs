@@ -7,6 +7,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use bowline_testing::skip_part;
 
@@ -122,6 +123,15 @@ impl Drop for FailingCalls {
         if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
+        // Where the process was killed while `strace` attached itself to its threads, it waits for the process, which
+        // cannot be reaped before its threads, for ever, and does not heed SIGTERM.
+        for _ in 0..200 {
+            if !matches!(self.0.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
