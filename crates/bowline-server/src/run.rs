@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::text;
+use bowline_cluster::raft;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
@@ -102,7 +103,7 @@ fn status(server: &Server) -> String {
 /// Routine events of libraries are logged at the debug level only. Raft and the transport emit a warning or
 /// error each time a peer is down or a request is refused; our own events report what matters of it, once.
 fn log_levels(level: LevelFilter) -> Targets {
-    const SILENT: [&str; 4] = ["openraft", "h2", "hyper", "tonic"];
+    const SILENT: [&str; 4] = [raft::LOG_TARGET, "h2", "hyper", "tonic"];
     let asks_for_details = level >= LevelFilter::DEBUG;
     let of_libraries = match asks_for_details {
         true => level,
@@ -236,19 +237,15 @@ mod tests {
     #[test]
     fn libraries_are_silent_unless_asked_for() {
         let ordinary = log_levels(LevelFilter::INFO);
-        for target in [
-            "openraft::core",
-            "h2::proto",
-            "hyper_util",
-            "tonic::transport",
-        ] {
+        let of_raft = format!("{}::core", raft::LOG_TARGET);
+        for target in [&*of_raft, "h2::proto", "hyper_util", "tonic::transport"] {
             assert!(!ordinary.would_enable(target, &Level::ERROR), "{target}");
         }
         assert!(ordinary.would_enable("rustls", &Level::WARN));
         assert!(ordinary.would_enable("bowline_cluster::node", &Level::INFO));
         assert!(!ordinary.would_enable("bowline_cluster::node", &Level::DEBUG));
         let detailed = log_levels(LevelFilter::DEBUG);
-        assert!(detailed.would_enable("openraft::core", &Level::DEBUG));
+        assert!(detailed.would_enable(&of_raft, &Level::DEBUG));
         let quiet = log_levels(LevelFilter::ERROR);
         assert!(!quiet.would_enable("bowline_cluster::node", &Level::WARN));
     }

@@ -22,3 +22,6 @@ pub(crate) mod types;
 pub(crate) mod waiters;
 
 pub(crate) use handle::{MembershipChange, Outcome, Raft, Settings};
+
+/// The target of the log events of the Raft library, by which a subscriber filters them.
+pub const LOG_TARGET: &str = "openraft";

@@ -204,7 +204,7 @@ fn openraft_is_named_in_one_folder() {
         let names_it = manifest.lines().any(|line| line.starts_with("openraft"));
         assert_eq!(names_it, *name == "bowline-cluster", "{name}");
     }
-    for source in sources("bowline-cluster") {
+    for source in SHIPPED.iter().flat_map(|name| sources(name)) {
         let mut lines = source.text.lines().map(|line| line.split("//").next());
         let names_it = lines.any(|code| code.is_some_and(|code| code.contains("openraft")));
         let is_adapter = source.path.starts_with("bowline-cluster/src/raft/");
