@@ -1,8 +1,8 @@
 //! Ctrl-C while a command of a session runs.
 //!
-//! The first ends the command, and not the session. A command looks for it where it waits and between two items of what it
-//! reads or writes, and a computation on the graph looks every few thousand steps. One that computes for long without
-//! either, such as the check of a directory, does not look before its end: after a second the session says so, and another
+//! The first one ends the command, and not the session. A command checks for it while it waits, and between two items that
+//! it reads or writes; a computation on the graph checks every few thousand steps. A command that computes for long without
+//! a check, such as the check of a directory, ends only when it is done: after a second the session says so, and another
 //! Ctrl-C ends the process.
 //!
 //! At the prompt Ctrl-C is a key of the editor. A signal that comes then is for no command, and is ignored.

@@ -18,7 +18,7 @@
 //!
 //! Nothing reaches the terminal that could move the cursor, change colours or reorder text: control and
 //! direction characters are escaped ([`bowline::text`]). In a table that is reversible, as a backslash is escaped
-//! too; in JSON they are written as `\\u202e`, which is the same text to who reads it.
+//! too; in JSON they are written as `\\u202e`, which is the same text to a parser.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! Files with data that a command writes: exports and snapshots.
 //!
-//! The data goes to a new file beside the target, which takes the target's name once it is complete and on the disk. So a
-//! half of a file is never taken for a whole, and a command that fails leaves what was there. A pipe or a device is
-//! written as it is: it has no other content to lose.
+//! The data goes to a new file beside the target, which takes the target's name once it is complete and on the disk. So an
+//! incomplete file is never taken for a complete one, and a command that fails leaves the previous file. A pipe or a device
+//! is written directly: it has no previous content.
 //!
 //! | the target | |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | a symbolic link of this user, or of root | the file that it names, by these rules; the link stays |
 //! | another user's link, pipe or device; a directory | refused |
 //!
-//! Who else can write into the folder may have put a file there before: what is another user's decides neither where
-//! the data goes nor who can read it.
+//! Another user who can write into the folder may have created the target. So another user's file, link or pipe decides
+//! neither where the data goes nor who can read it.
 //!
 //! Invariants:
 //!

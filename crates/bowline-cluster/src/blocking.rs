@@ -1,7 +1,8 @@
-//! Where work that blocks runs: on threads of its own, or, in a simulation, on the one thread that there is.
+//! Execution of blocking work: on Tokio's blocking threads, or, in a simulation, on the simulation's only thread.
 //!
-//! A simulation runs each member on a runtime of one thread, in virtual time. Threads beside it would finish when
-//! the machine likes, so the same seed would give another run.
+//! A simulation runs all members on one thread, in virtual time. The operating system would schedule further threads
+//! differently in each run, so a run could not be repeated from its seed. There blocking work is a task of the runtime,
+//! after the delay of a simulated disk.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -14,20 +15,20 @@ thread_local! {
     static DISK_DELAY: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
 
-/// Members that are started on this thread from now on start no other: what blocks runs as a task. For simulations,
-/// with [`Background::Manual`](bowline::Background::Manual).
+/// From now on, members that are started on this thread start no other thread: blocking work runs as a task. For
+/// simulations, with [`Background::Manual`](bowline::Background::Manual).
 #[doc(hidden)]
 pub fn keep_to_this_thread() {
     IS_ALONE.set(true);
 }
 
-/// On a thread that does everything, what blocks begins so much later from now on, as on a slow disk.
+/// From now on, blocking work on a simulation's thread begins after this delay, as on a slow disk.
 #[doc(hidden)]
 pub fn delay(disk: Duration) {
     DISK_DELAY.set(disk);
 }
 
-/// Waits for a slow disk, in a simulation.
+/// Waits for the delay of the simulated disk.
 pub(crate) async fn wait_for_the_disk() {
     let delay = DISK_DELAY.get();
     if !delay.is_zero() {
@@ -35,12 +36,12 @@ pub(crate) async fn wait_for_the_disk() {
     }
 }
 
-/// Whether this thread must do everything.
+/// Whether this thread is a simulation's only one.
 pub(crate) fn is_alone() -> bool {
     IS_ALONE.get()
 }
 
-/// Runs what blocks beside the tasks of the runtime.
+/// Runs blocking work apart from the tasks of the runtime.
 pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     match is_alone() {
         true => tokio::spawn(async move {

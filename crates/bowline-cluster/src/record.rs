@@ -241,8 +241,8 @@ pub(crate) fn encode_membership(membership: &Membership, out: &mut Vec<u8>) {
     }
 }
 
-/// Whether every member takes a membership with this member in place of `id`, or beside the others. What is appended and
-/// cannot be decoded stops all who have it. A new member leaves room for what it publishes later.
+/// Whether every member takes a membership with this member in place of `id`, or beside the others. An appended record
+/// that cannot be decoded stops every member that has it. A new member leaves room for what it publishes later.
 pub(crate) fn fits_in(membership: &Membership, id: NodeId, member: &Member) -> bool {
     const PUBLISHED_BYTES: usize = 2 << 10;
     let encoded = |member: &Member| {

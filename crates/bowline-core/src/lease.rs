@@ -77,7 +77,7 @@ pub struct Grant {
     pub origin: Origin,
 }
 
-/// Who keeps the time of a lease, and what its record says for that.
+/// The party that measures the time of a lease, and what the lease's record holds for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// A cluster: the index of the log entry that granted it, from 1.

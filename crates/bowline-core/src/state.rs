@@ -59,7 +59,7 @@ pub struct Core {
     is_closed: AtomicBool,
     lease_signal: Signal,
     view_signal: Signal,
-    /// Held by who builds the graph view.
+    /// Held by the thread that builds the graph view.
     view_build: Mutex<()>,
     is_view_wanted: AtomicBool,
 }
@@ -175,10 +175,10 @@ impl Core {
         Ok(self.engine.compact_tables()?)
     }
 
-    /// Without a view: gives up a saved one that is of no use, and the history that it needs, which would grow without
-    /// bound. With `only_if_over` only that of a graph that has outgrown the budget, which is quick to see.
+    /// Without a view: removes a saved one that is of no use, and releases the history that it needs, which would grow
+    /// without bound. With `only_if_over` only that of a graph that has outgrown the budget, which is quick to check.
     fn give_up_saved_view(&self, only_if_over: bool) {
-        // Who loads it needs that history. It is looked at again later.
+        // A thread that loads it needs that history. It is checked again later.
         if let Some(building) = self.view_build.try_lock() {
             self.give_up_saved_view_locked(only_if_over, &building);
         }
@@ -219,7 +219,7 @@ impl Core {
         Ok(revision)
     }
 
-    /// Removes a saved graph view, and gives up the history that it needs. For who keeps none.
+    /// Removes a saved graph view, and releases the history that it needs. For a database without a view.
     pub fn remove_saved_view(&self) -> Result<()> {
         csr::remove(&Place {
             vfs: &*self.around.vfs,

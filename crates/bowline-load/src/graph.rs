@@ -1,4 +1,4 @@
-//! The graph that `bowline bench graph` writes, and what it asks about it.
+//! The graph that `bowline bench graph` writes, and its queries.
 //!
 //! Block `n` has the number's 16 hexadecimal digits as its id, and edges of the kind `link` to blocks that
 //! follow from `n` alone: a second run writes the same graph. Edges that are measured have another kind, so

@@ -11,11 +11,10 @@
 //! `node` has the members in this process, and no wire between a client and its member.
 //!
 //! Latencies are kept in histograms of three significant digits. With a rate, a request's time runs
-//! from when it was due, not from when it was sent: a server that stalls is charged for all that
-//! waited.
+//! from when it was due, not from when it was sent: the latency of a stalled server includes the wait of the
+//! requests behind (no coordinated omission).
 //!
-//! Nothing here prints: a load gives figures, each under its name, and tells how far it is through
-//! [`Progress`].
+//! Nothing here prints: a load returns named figures, and reports its progress through [`Progress`].
 
 pub mod args;
 mod compare;

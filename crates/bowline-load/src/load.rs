@@ -1,8 +1,8 @@
-//! Clients that each send a request, wait for its answer, and send the next.
+//! A closed loop of clients: each sends a request, waits for its reply, and sends the next.
 //!
 //! Each thread has a runtime of its own, some of the connections, and its own counts; nothing is
-//! shared while the load runs but two counters. A connection is one task: it writes what its clients
-//! have to say, reads what has come, and looks at the clock once for all of it.
+//! shared while the load runs but two counters. A connection is one task: it writes the requests
+//! of its clients, reads the replies that have arrived, and reads the clock once for all of them.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -39,7 +39,7 @@ impl Plan {
 }
 
 /// How long a connection may be silent while requests are under way on it.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the threads share.
 struct Shared {
@@ -290,7 +290,7 @@ async fn drive(
                     () = tokio::time::sleep_until(due.into()) => Ok(()),
                 }
             }
-            _ => tokio::time::timeout(PATIENCE, link.exchange(&mut clients))
+            _ => tokio::time::timeout(SILENCE_TIMEOUT, link.exchange(&mut clients))
                 .await
                 .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
         };

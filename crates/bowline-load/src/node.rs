@@ -133,9 +133,9 @@ async fn start(count: u16, directory: &Path) -> Result<Vec<Node>> {
 
 /// A client of the member that leads, once one does.
 async fn leader(nodes: &[Node]) -> Result<LocalClient> {
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const START_TIMEOUT: Duration = Duration::from_secs(30);
     const PAUSE: Duration = Duration::from_millis(10);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         for node in nodes {
             let client = node.client();

@@ -1,8 +1,8 @@
-//! `bench watch`: many watchers of the same keys, and how many events they are told per second.
+//! `bench watch`: many watchers of the same keys, and the number of events per second that the server delivers to them.
 //!
-//! The watchers are made of the same parts as other loads: streams that stay open. Each event is a
-//! message, or part of one, in each stream; it is counted, not decoded. The puts come from a thread of
-//! their own, so that their latency is not that of the counting.
+//! A watcher is a stream that stays open, built from the same parts as the other loads. Each event is a message, or part of
+//! one, in each stream; it is counted, not decoded. A separate thread sends the puts, so that counting does not add to
+//! their latency.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +23,7 @@ use crate::args::{Load, WatchLoad};
 use crate::error::{Error, Result};
 use crate::progress::Show;
 
-/// What the watchers and the one who waits for them share.
+/// The state that the watchers share with the thread that waits for them.
 #[derive(Default)]
 struct Shared {
     created: AtomicU64,
@@ -228,7 +228,7 @@ fn with_prefix(body: &[u8]) -> Vec<u8> {
     message
 }
 
-/// Counts what watches are told.
+/// Counts the events of the watches.
 struct Counter<'a> {
     shared: &'a Shared,
     /// The beginning of a message whose rest has not come, of each stream.

@@ -21,7 +21,7 @@ use bowline_core::write::writer::Collect;
 
 use super::command::{Command, Reply};
 use super::plan::{Effect, LeaseEffect, Place, Plan, Planner};
-use super::{AppliedMark, ApplyState, Replica, give_up_history};
+use super::{AppliedMark, ApplyState, Replica, trim_history};
 
 /// Applies entries of the log, in order. Made by [`Replica::apply`].
 ///
@@ -243,7 +243,7 @@ impl<'a> Applier<'a> {
                 self.write_part(commands)?;
                 self.publish()?;
                 core.engine.hold_tombstones_later(index, revision.get());
-                give_up_history(&core.engine, revision)?;
+                trim_history(&core.engine, revision)?;
             }
         }
         Ok(())

@@ -199,7 +199,7 @@ impl Replica {
         state.index = engine.flushed_index();
         // A crash may have come between a compaction's command and its trim of the history.
         if engine.history_floor() < compacted.get() {
-            give_up_history(engine, compacted)?;
+            trim_history(engine, compacted)?;
         }
         Ok(())
     }
@@ -597,7 +597,7 @@ fn invalid(what: &'static str, key: &[u8]) -> Error {
 ///
 /// On a full disk only in memory: the history is unreadable at once, and the next flush, merge or opening
 /// records it. An error would stop what is meant to free space.
-fn give_up_history(engine: &Engine, revision: Revision) -> Result<()> {
+fn trim_history(engine: &Engine, revision: Revision) -> Result<()> {
     match engine.compact_history(revision.get()) {
         // Already trimmed when the entry is applied again.
         Ok(Ok(()) | Err(_)) => Ok(()),

@@ -40,8 +40,8 @@ pub trait Clock: Send + Sync + Debug {
     fn wall_ms(&self) -> u64;
 
     /// For how long the machine has been suspended, since an arbitrary start; never goes back, and is at
-    /// most a millisecond off. Monotonic time stands still meanwhile, where it is the system's: whoever
-    /// believes something for a time has to ask this, too.
+    /// most a millisecond off. The system's monotonic clock stands still meanwhile: a caller
+    /// that relies on a deadline has to check this, too.
     fn suspended(&self) -> Duration {
         Duration::ZERO
     }

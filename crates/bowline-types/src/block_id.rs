@@ -1,7 +1,7 @@
 //! The id of a block: 128 bits, shown as a UUID.
 //!
 //! An id is a UUID made elsewhere, or the XXH3 hash of a name ([`BlockId::from_name`]), so that
-//! programs which agree on names agree on ids without asking anyone. Disk and wire carry the sixteen bytes
+//! programs which agree on names agree on ids without communication. Disk and wire carry the sixteen bytes
 //! big-endian: their byte order is the order of the numbers.
 
 use std::fmt;

@@ -361,7 +361,7 @@ impl DbBuilder {
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         let core = Core::new(engine, around)?;
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
-        // before the directory became a member's must not be found by who opens it later.
+        // before the directory became a member's must not be found by a later opening.
         core.remove_saved_view()?;
         let handle = Handle::new(core);
         if background == Background::Threads {

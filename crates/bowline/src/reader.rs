@@ -398,7 +398,7 @@ impl DbReader {
         let core = &self.handle;
         let is_there = || core.engine.visible() >= revision.get();
         let deadline = Instant::now().checked_add(timeout);
-        // Each commit wakes those who wait, also for a later one.
+        // Each commit wakes all waiters, also those of a later revision.
         while !is_there() {
             let left = match deadline {
                 Some(deadline) => deadline.saturating_duration_since(Instant::now()),

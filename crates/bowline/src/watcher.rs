@@ -438,7 +438,7 @@ mod tests {
     use crate::Db;
 
     /// A watcher that asked the ring between the moments in which a commit becomes visible and is published reads history
-    /// instead. If that was given up meanwhile, as the compaction of a cluster does, the watch ended although the ring had
+    /// instead. If that was trimmed meanwhile, as by a compaction in a cluster, the watch ended although the ring had
     /// the commit by then. Found by review.
     #[test]
     fn what_is_in_the_ring_needs_no_history() {

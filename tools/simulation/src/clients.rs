@@ -367,9 +367,9 @@ impl Client {
 
     /// Waits until a linearizable read may be answered from the database. Gives the revision that it has then.
     async fn fresh(&mut self) -> Option<Revision> {
-        let patience = Duration::from_millis(self.random.u64(100..2000));
+        let timeout = Duration::from_millis(self.random.u64(100..2000));
         let barrier = self.client.read_barrier(ReadLevel::Linearizable);
-        let point = tokio::time::timeout(patience, barrier).await;
+        let point = tokio::time::timeout(timeout, barrier).await;
         point.ok()?.ok().map(|point| point.revision)
     }
 
@@ -506,10 +506,10 @@ impl Client {
     }
 
     async fn read(&mut self, at: usize, level: ReadLevel) -> Option<(usize, Held)> {
-        let patience = Duration::from_millis(self.random.u64(100..2000));
+        let timeout = Duration::from_millis(self.random.u64(100..2000));
         let call = self.history.call(&self.name, &Operation::read(at, None));
         let asked = range(at);
-        let answer = tokio::time::timeout(patience, self.client.range(&asked, level)).await;
+        let answer = tokio::time::timeout(timeout, self.client.range(&asked, level)).await;
         let answer = answer.ok().and_then(Result::ok);
         let seen = answer.map(|read| held(&read.value));
         let note = format!("{} {level:?}", self.name);

@@ -88,7 +88,7 @@ fn refuse_another_size(directory: &Path, nodes: u16) -> Result<(), Failure> {
     const NODES_MAX: u16 = 9;
     for number in 1..=NODES_MAX {
         let node = directory.join(format!("node{number}"));
-        // What cannot be read is told by the server that is started on it.
+        // A directory that cannot be read is reported by the server that is started on it.
         let Ok(Some(member)) = MemberFile::read(&OsVfs, &node) else {
             continue;
         };

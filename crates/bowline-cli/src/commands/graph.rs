@@ -155,7 +155,7 @@ fn reached(
         ),
     };
     if let (Output::Json, Some(bound)) = (context.global.output, bound) {
-        // Who reads the blocks alone would take them for all there are.
+        // Without this record, the blocks would be taken for all there are.
         context.record(&[("stopped_by", bound.into())])?;
     }
     let edges = usize::try_from(found.edges_touched).unwrap_or(usize::MAX);

@@ -194,7 +194,7 @@ fn simple_paths(
         ])
     });
     context.rows(&["path", "edges", "blocks", "over"], rows)?;
-    // Whether there is one more is worth a look: who reads the paths above would take them for all there are.
+    // Checks whether there is one more: otherwise the paths above would be taken for all there are.
     if shown > 0 && !paths.has_more()? {
         return context.remark(&counted(count, "path"));
     }

@@ -267,7 +267,7 @@ fn choose_target(graph: &Graph) -> Result<BlockId, Failure> {
 }
 
 fn watch_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
-    const PATIENCE: Duration = Duration::from_secs(10);
+    const TIMEOUT: Duration = Duration::from_secs(10);
     let mut watcher = db.watch(Range::prefix("release/")).start()?;
     let writer = {
         let db = db.clone();
@@ -277,7 +277,7 @@ fn watch_step(guide: &mut Guide<'_, '_, '_>, db: &Db) -> Result<(), Failure> {
     let written = writer
         .join()
         .map_err(|_| unexpected("a writer to end well"))??;
-    let seen = watcher.recv_timeout(PATIENCE)?;
+    let seen = watcher.recv_timeout(TIMEOUT)?;
     let seen = seen.filter(|seen| seen.revision == written);
     let seen = seen.ok_or_else(|| unexpected("the watch to report the write"))?;
     let lines: Vec<_> = seen

@@ -7,7 +7,7 @@
 //!   }
 //! ```
 //!
-//! A block is told by how it is referred to and shown by its label; its kind and attributes are
+//! A block is identified by its reference and shown by its label; its kind and attributes are
 //! in the tooltip of an SVG. Keys have no place in a graph and are left out. Whatever is in the
 //! data, the file is well-formed: names are quoted, and nothing in them is taken for one of
 //! Graphviz's escapes.

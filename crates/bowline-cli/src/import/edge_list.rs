@@ -10,9 +10,9 @@
 //! id where it has a UUID's form. A block is given before the first edge that mentions it, marked
 //! [`Block::if_absent`]: an edge list says that a block exists, not what it is.
 //!
-//! A graph's nodes are too many to remember, so which ones were given already is kept in a table
-//! of fixed size that forgets: each id has one slot, and a newcomer evicts whoever sits there. A
-//! forgotten block is given again, which changes nothing.
+//! A graph may have too many nodes to remember all of them. So the blocks that were given already are kept in a cache of
+//! fixed size, a direct-mapped table: each id has one slot, and a new id evicts the one there. An evicted block is given
+//! again, which changes nothing.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::DefaultHasher;

@@ -1,4 +1,4 @@
-//! What Tab offers: commands, options, their values, and keys of the database.
+//! Completions for Tab: commands, options, their values, and keys of the database.
 
 use clap::{Arg, Command as Tree};
 

@@ -5,8 +5,8 @@
 //! writes all of it again, and a session that is killed in between would lose the history of all.
 //!
 //! An entry is appended with one write, under the file's lock. A file with twice as many entries as are kept is replaced
-//! at the start of a session by a new file with the newest ones, under the lock of the old file. Whoever waited for that
-//! lock finds that the name stands for another file, and begins anew.
+//! at the start of a session by a new file with the newest ones, under the lock of the old file. A session
+//! that waited for that lock finds another file under the name, and begins anew.
 //!
 //! Invariant: at every moment the file holds every entry that was appended, but for the oldest ones beyond the limit; so
 //! it does after a session was killed.

@@ -1,9 +1,9 @@
-//! What a line of a session means.
+//! The syntax of a line in a session: [`parse`] turns it into a [`Statement`].
 //!
-//! There is one language: the words of the program's commands, quoted as in a Unix shell, and read by the definitions
-//! that read the program's own command line. [`parse`] is the one place where a line becomes a [`Statement`]. A second
-//! language, such as a query language for the graph, is a module beside this one, called here for the lines that are its
-//! own, and a further kind of statement, which `Shell::execute` runs.
+//! The words of a line are those of the program's commands, quoted as in a Unix shell, and parsed by the definitions of the
+//! program's own command line. Only [`parse`] makes statements. A second language, such as a query language for the graph,
+//! would be another module, which [`parse`] calls for its lines, and another kind of statement, which `Shell::execute`
+//! runs.
 
 use clap::{Command as Tree, CommandFactory};
 
@@ -34,7 +34,7 @@ pub(super) fn parse(line: &str, global: &Global) -> Result<Statement, Failure> {
             "a quote is not closed, or a backslash ends the line".to_owned(),
         ));
     };
-    // Who has typed it a hundred times types it here, too.
+    // Out of habit, users type it here, too.
     if words.first().is_none_or(|first| first != "bowline") {
         words.insert(0, "bowline".to_owned());
     }

@@ -2,13 +2,13 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `language` | what a line means; a second language goes there |
-//! | `completion` | what Tab offers |
+//! | `language` | the syntax of a line |
+//! | `completion` | completions for Tab |
 //! | `editor` | lines from a terminal, with history |
 //! | `history` | the file of the history, which several sessions use at once |
 //!
 //! On a terminal an error ends the line and not the session. From a pipe the first line that fails ends the session with
-//! its exit code, as there is nobody who would read the error before the next line runs; with `--keep-going` all lines run,
+//! its exit code, as nobody reads the error before the next line runs; with `--keep-going` all lines run,
 //! and the exit code is that of the first that failed.
 
 mod completion;

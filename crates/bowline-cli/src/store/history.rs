@@ -1,11 +1,12 @@
 //! The history of a key in a cluster.
 //!
-//! Servers of Bowline give it in one reply. etcd has no such call, but a watch gives the past, too: every change since
-//! the oldest revision, and a read the version that was there when that past begins.
+//! A Bowline server returns it in one reply. etcd has no such call; there it is read by a watch from the oldest readable
+//! revision on, which delivers every change, and by a read at that revision, which returns the version before the first
+//! change.
 //!
-//! The watch has given everything when it has given the last change. Of a key that exists, that is known. Of one that
-//! does not, it is not known when it was deleted; so everything is watched up to the newest revision. Notifications of
-//! progress would be cheaper, but servers have sent them ahead of events.
+//! The watch ends with the last change of the key. For an existing key, its modification revision is known. For an absent
+//! key the revision of the deletion is unknown, so everything up to the newest revision is watched. Progress notifications
+//! would be cheaper, but servers have sent them ahead of events.
 
 use std::cmp::Reverse;
 use std::time::Duration;

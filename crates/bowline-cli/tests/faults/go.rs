@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::told::Told;
+use crate::observed::Observed;
 use crate::watches::{ASKING, is_done};
 
 /// How long it may take to fetch the modules and to build the program.
@@ -82,9 +82,9 @@ pub(crate) async fn program() -> Option<PathBuf> {
 pub(crate) async fn follow(
     program: PathBuf,
     endpoints: Vec<String>,
-    mut told: Told,
+    mut told: Observed,
     last: Arc<AtomicU64>,
-) -> Told {
+) -> Observed {
     let child = Command::new(program)
         .arg(format!("{}", told.seen() + 1))
         .args(

@@ -1,8 +1,8 @@
-//! A fourth member that is added, catches up, votes, and is removed again, while the others are hurt.
+//! A fourth member that is added, catches up, votes, and is removed again in every round, under the faults of the others.
 //!
-//! It comes back at the same addresses in every round, each time with an empty directory. Once it is removed its
-//! process must end by itself and say why: one that goes on, silently, votes and acknowledges in the name of the next
-//! member that is given its address.
+//! It comes back at the same addresses in every round, each time with an empty directory. After its removal its process
+//! must end by itself and report the reason: a process that continued would vote and acknowledge in the name of the next
+//! member at its address.
 
 use std::path::PathBuf;
 use std::process::Child;

@@ -1,4 +1,4 @@
-//! All judges of a round of faults, run over what its clients received.
+//! All checks of a round of faults, run over the results of its clients.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;

@@ -1,15 +1,14 @@
-//! Holders of leases, for as long as something is done to the members.
+//! Lease holders that run through all rounds of faults.
 //!
-//! A holder is told by an answer that its lease lives for so long; counted from before it asked, its
-//! key must be there. Who looks is beside it, at each member, at what that member has: once a key was
-//! there and is gone, its lease has ended, however old the answer is. Renewals go through every member, one
-//! after another, each by a client that knows that member alone: an answer that a lease is not there, before its time,
-//! is a failure, whoever gives it.
+//! A holder knows from a reply for how long its lease is certain to live, counted from before its request; until then its
+//! key must exist. It is checked at each member, in that member's own state: a key that existed and is gone shows that its
+//! lease has ended, however old that state is. Renewals go through every member in turn, each by a client with that
+//! endpoint alone: a reply of any member that the lease does not exist, before its time, is a failure.
 //!
-//! Some leases are kept alive by the client's own task through all rounds, and are long enough for every
-//! fault: they are never lost.
+//! Some leases are kept alive by the client's own task through all rounds; their times to live are longer than any fault,
+//! so they are never lost.
 //!
-//! Leases that nobody keeps alive end, all of them, soon after everything is healed.
+//! Leases that nobody renews end, all of them, soon after the faults are healed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::cluster::{Cluster, MEMBERS};
-use crate::load::PATIENCE;
+use crate::load::TIMEOUT;
 
 const HOLDERS: usize = 6;
 /// Of those leases that live through all rounds; longer than any fault lasts.
@@ -28,7 +27,7 @@ const LONG_TTL: Duration = Duration::from_secs(30);
 /// Long enough for a record of what is left to be wrong by more than an election takes.
 const TTL: Duration = Duration::from_secs(4);
 /// How long after the end of all faults leases may live that nobody keeps alive: their time to live,
-/// once more if a leader has just changed, the time that an election takes, and patience with a small
+/// once more if a leader has just changed, the time that an election takes, and a margin for a small
 /// machine.
 const ENDED_WITHIN: Duration = Duration::from_secs(12);
 
@@ -95,8 +94,8 @@ impl Holders {
     pub(crate) fn start(cluster: &Cluster, random: &mut fastrand::Rng) -> Holders {
         let shared = Arc::<Shared>::default();
         let holder = |at: usize| {
-            let client = cluster.client(at % MEMBERS, MEMBERS, PATIENCE);
-            let each = (0..MEMBERS).map(|at| cluster.client(at, 1, PATIENCE));
+            let client = cluster.client(at % MEMBERS, MEMBERS, TIMEOUT);
+            let each = (0..MEMBERS).map(|at| cluster.client(at, 1, TIMEOUT));
             let random = random.fork();
             tokio::spawn(hold(at, client, each.collect(), shared.clone(), random))
         };

@@ -1,10 +1,12 @@
-//! What stands between the members: every member advertises a proxy of this process, which hands
-//! connections on to it. The proxy finds out who dialed, so each ordered pair has two switches of its own: one
-//! for the connections that the first has opened ([`Link`]), and one for the bytes that the first sends, on whatever
-//! connection ([`Flow`]). With the second, a member is heard and hears no answer, as with a one-way cut of packets.
+//! The network between the members: every member advertises the address of a proxy in this process, which forwards
+//! connections to it.
 //!
-//! Who dialed is read from `/proc`: the socket that has the dialer's port, and the member that has that
-//! socket open. A connection of nobody (it was closed at once) is dropped.
+//! The proxy identifies the member that connects. So each ordered pair of members has two switches: one for the connections
+//! that the first opens ([`Link`]), and one for the bytes that the first sends, on whatever connection ([`Flow`]). The second
+//! makes a partition in one direction: a member is heard, and hears no reply.
+//!
+//! The member that connects is read from `/proc`: the socket with its source port, and the process that has that socket
+//! open. A connection without a process (it was closed at once) is dropped.
 
 use std::net::SocketAddr;
 use std::path::Path;

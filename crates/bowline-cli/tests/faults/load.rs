@@ -1,9 +1,9 @@
-//! The clients, and the record of what they were told.
+//! The clients, and the record of their results.
 //!
 //! Objects of a round: some registers, each a key of its own; two accounts between which money is
 //! moved, one object; a ledger, to which every client adds keys that are written once; and a graph of a few blocks.
-//! Reads of all levels are made: those that may not be old go into the histories, and all of them are
-//! judged by the revision they name.
+//! Reads are made at all levels: those that may not be stale go into the histories, and all of them are
+//! checked by the revision in their replies.
 //!
 //! Every write has a number of its own, and values are these numbers. An account's value is
 //! `balance * STRIDE + number`.
@@ -30,7 +30,7 @@ pub(crate) const STRIDE: u64 = 1 << 32;
 /// What the two accounts have together.
 pub(crate) const TOTAL: u64 = 1000;
 /// How long a client waits for an answer.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(700);
 
 /// What all clients of a round share.
 pub(crate) struct Shared {

@@ -1,25 +1,25 @@
-//! Three members as real processes, and what happens to them: killed, stopped, cut off from one
-//! another. What clients saw must be linearizable, and nothing acknowledged may be gone; watchers are told
-//! everything, once and in order; leases that are kept alive do not end.
+//! Three members as real processes under faults: kills, suspensions, partitions, failing disks. The results of clients
+//! must be linearizable, and no acknowledged write may be lost; watchers receive every change once and in order; leases
+//! that are kept alive do not end.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | [`cluster`] | three `bowline serve` in directories of their own, and a seat for a fourth |
-//! | [`links`] | what stands between the members: a proxy per member, switches per ordered pair |
+//! | [`links`] | the network between the members: a proxy per member, switches per ordered pair |
 //! | [`disks`] | a disk that can be filled, and calls that fail |
-//! | [`nemesis`] | what is done to them, at random, one fault upon another |
-//! | [`load`] | the clients, and the record of what they were told |
+//! | [`nemesis`] | random faults, which may overlap |
+//! | [`load`] | the clients, and the record of their results |
 //! | [`watches`] | watchers of every key, beside all rounds |
-//! | [`told`] | the judge of what one watcher is told |
+//! | [`observed`] | the events that one watcher received, and their checks |
 //! | [`go`] | watchers of etcd's client for Go |
 //! | [`leases`] | holders of leases, beside all rounds |
 //! | [`guest`] | a member that is added, promoted and removed in every round |
-//! | [`judges`] | the judges of what clients were told in a round |
-//! | [`states`] | the judge of reads by their revision |
-//! | [`rounds`] | load and faults, then the judgement; round after round |
-//! | [`stale_reads`] | a leader that slept through its replacement must not answer from memory |
+//! | [`judges`] | all checks of the results of a round |
+//! | [`states`] | the check of reads by their revision |
+//! | [`rounds`] | load and faults, then the checks; round after round |
+//! | [`stale_reads`] | a suspended leader serves no stale read after its replacement |
 //! | [`removed`] | a leader that is removed while it is cut off stops |
-//! | [`operator`] | what members use when idle, and beside one that is dead, slow or out of reach |
+//! | [`operator`] | the resources that idle members use, also beside one that is dead, slow or unreachable |
 //!
 //! `BOWLINE_FAULT_ROUNDS` sets how many rounds each test has, `BOWLINE_SEED` what is done; the same
 //! seed gives the same faults, but not the same timing. Everything is on the loopback interface.
@@ -39,12 +39,12 @@ mod leases;
 mod links;
 mod load;
 mod nemesis;
+mod observed;
 mod operator;
 mod removed;
 mod rounds;
 mod stale_reads;
 mod states;
-mod told;
 mod watches;
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,11 +1,11 @@
-//! What is done to the members, at random: faults that begin while others last.
+//! Random faults against the members, which may overlap.
 //!
-//! A [`Plan`] follows from its seed alone: bursts of faults, each burst with several that overlap, and a pause after
-//! it in which the cluster may elect a leader. What several faults do together is a [`State`], and only the state is
-//! applied: a member is up when no fault holds it down any more, so that the order in which faults end plays no part.
+//! A [`Plan`] follows from its seed alone: bursts of overlapping faults, and a pause after each burst in which the cluster
+//! may elect a leader. The combined effect of the active faults is a [`State`], and only the state is applied: a member
+//! runs when no active fault stops it, so the order in which faults end does not matter.
 //!
-//! Whom a fault meets is a member or whoever leads when it begins; so the same seed gives the same faults, but not the
-//! same timing.
+//! The target of a fault is a certain member, or the leader at its beginning; so the same seed gives the same faults, but
+//! not the same timing.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,9 +1,8 @@
-//! What an operator sees of three members when nobody asks anything of them: all well, and with one that is dead,
+//! The resources that three idle members use: CPU, log output, connections; all healthy, and with one member that is dead,
 //! stopped, cut off, mute, deaf or slow.
 //!
-//! Once a follower was killed, and the leader took a whole core and wrote megabytes of log a second until it was back,
-//! in three of four tries, while every answer was right. Answers are judged elsewhere; here it is what the members
-//! use.
+//! After a follower was killed, the leader once used a whole core and wrote megabytes of log a second until it was back, in
+//! three of four runs, while every reply was right. Replies are checked by other tests.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,7 @@
-//! Bug 247: the leader is cut off, the others elect another one and remove it. When it was back, nobody told it: the
-//! others take nothing from who is no member, so it went on as the leader of a term that was over, and never stopped. Found by
-//! the simulation.
+//! A leader that is cut off is removed by the others; when it is connected again, it must stop.
+//!
+//! Bug 247: the other members accept nothing from a member that was removed, so nothing informed it: it continued as the
+//! leader of an old term, and never stopped. Found by the simulation.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! Load and faults for a while, then everything is healed and what clients saw is judged: order, reads by
-//! their revision, what was acknowledged, equality of the members, what members use and what they log. What watchers and
-//! holders of leases saw is judged at the end of all rounds.
+//! A round: load and faults for a while, then everything is healed and the results are checked: the order of operations,
+//! reads by their revision, acknowledged writes, equality of the members, the resources that members use and their logs.
+//! Watchers and holders of leases are checked at the end of all rounds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::cluster::{ALL, Cluster, GUEST, KEPT_ENTRIES, MEMBERS, SNAPSHOT_ENTRIE
 use crate::guest::Guest;
 use crate::judges;
 use crate::leases::Holders;
-use crate::load::{BLOCKS, PATIENCE, REGISTERS, Record, Shared, Worker, held};
+use crate::load::{BLOCKS, REGISTERS, Record, Shared, TIMEOUT, Worker, held};
 use crate::nemesis::{Fault, Plan, State, Who};
 use crate::operator::{AFTER_LOAD, Watch};
 use crate::states::{self, Shown};
@@ -178,7 +178,7 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
         .map(|at| {
             // Half of them know all members, half only one.
             let count = if at % 2 == 0 { MEMBERS } else { 1 };
-            let client = cluster.client(at % MEMBERS, count, PATIENCE);
+            let client = cluster.client(at % MEMBERS, count, TIMEOUT);
             let seed = seed.part(at as u64 + 1).0;
             let worker = Worker::new(format!("c{at}"), client, shared.clone(), seed);
             tokio::spawn(worker.run())

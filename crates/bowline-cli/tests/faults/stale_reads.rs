@@ -1,10 +1,10 @@
-//! The leader is stopped, another is elected and writes; the old one wakes up and is asked at once.
+//! Reads at a leader that was suspended (SIGSTOP) while another one was elected and wrote: none may return an old value.
 //!
-//! Some of the questions wait in its sockets already when it wakes: it reads them before it hears of
-//! its successor. Each was asked after the new value was acknowledged, so no answer may be older.
+//! Some requests wait in its sockets when it resumes: it reads them before it hears of its successor. Each was sent after
+//! the new value was acknowledged.
 //!
-//! Others write while it is stopped, so answers to its requests wait in its sockets, too. Once they renewed
-//! its lease as if they had been given when it woke: docs/bugs.md has the story.
+//! Other clients write while it is suspended, so replies of followers to its requests wait in its sockets, too. Once they
+//! renewed its lease as if they had been sent when it resumed (docs/bugs.md).
 
 use std::time::{Duration, Instant};
 

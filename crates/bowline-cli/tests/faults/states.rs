@@ -1,12 +1,12 @@
-//! The judge of reads by their revision: what a read of any level shows is what the key was at the revision that the
-//! answer names, as watchers were told it.
+//! The check of reads by their revision: the result of a read at any level is the value that the key had at the revision in
+//! the reply, according to the events of the watchers.
 //!
-//! A read that may be old (`Eventual`) is judged by this alone: it shows a state that was. One that may not be
-//! (`Linearizable`, `Lease`) is judged by the order of all operations besides.
+//! It is the only check of reads that may be stale (`Eventual`). Others (`Linearizable`, `Lease`) are also checked by the
+//! linearizability of all operations.
 
 use bowline_testing::linear::Held;
 
-use crate::told::History;
+use crate::observed::History;
 
 /// What a read showed.
 #[derive(Clone, Debug)]

@@ -1,12 +1,12 @@
-//! Watchers of every key, for as long as something is done to the members.
+//! Watchers of every key that run through all rounds of faults.
 //!
-//! What each is told is judged by [`Told`]; at the end its state is what every member holds, every acknowledged change
-//! was told, and all were told the same.
+//! The events of each are checked by [`Observed`]. At the end its state must be that of the members, every acknowledged
+//! change must have been delivered, and all watchers must have received the same.
 //!
-//! Some are the client's watchers, which resume by themselves and know all members. Others are bare streams to one
-//! member each, opened anew behind what was seen when they break, and now and then for no reason: so they also begin
-//! in the future of a member that lags. And some are of etcd's client for Go ([`go`](crate::go)). All of them ask
-//! again and again how far they are.
+//! Some are the client's watchers, which resume by themselves and know all members. Others are plain streams to one member
+//! each, opened again from the next revision when they break, and at times without a reason: so they also start in the
+//! future of a member that lags. Others use etcd's client for Go ([`go`](crate::go)). All of them request progress
+//! repeatedly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::cluster::{Cluster, MEMBERS};
-use crate::told::{History, Told};
+use crate::observed::{History, Observed};
 
 /// How long a watcher may take to be told everything once everything is healed.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) const ASKING: Duration = Duration::from_millis(40);
 pub(crate) struct Watchers {
     /// The revision that is the last, once it is known; 0 before.
     last: Arc<AtomicU64>,
-    tasks: Vec<JoinHandle<Told>>,
+    tasks: Vec<JoinHandle<Observed>>,
 }
 
 impl Watchers {
@@ -51,17 +51,17 @@ impl Watchers {
         let last = Arc::new(AtomicU64::new(0));
         let mut tasks = Vec::new();
         for at in 0..MEMBERS {
-            let told = Told::new(format!("the client's watcher {at}"), from.get());
+            let told = Observed::new(format!("the client's watcher {at}"), from.get());
             let client = cluster.client(at, MEMBERS, Duration::from_secs(2));
             tasks.push(tokio::spawn(resuming(client, told, last.clone())));
-            let told = Told::new(format!("the stream to m{at}"), from.get());
+            let told = Observed::new(format!("the stream to m{at}"), from.get());
             let client = cluster.client(at, 1, Duration::from_secs(1));
             let random = random.fork();
             tasks.push(tokio::spawn(bare(client, told, last.clone(), random)));
         }
         if let Some(program) = crate::go::program().await {
             for at in 0..MEMBERS {
-                let told = Told::new(format!("the client for Go {at}"), from.get());
+                let told = Observed::new(format!("the client for Go {at}"), from.get());
                 let endpoints = (0..MEMBERS).map(|more| cluster.endpoint((at + more) % MEMBERS));
                 let following =
                     crate::go::follow(program.clone(), endpoints.collect(), told, last.clone());
@@ -91,7 +91,7 @@ impl Watchers {
             all.push(entries.collect::<BTreeMap<_, _>>());
         }
         let mut wrong = Vec::new();
-        let mut whole: Vec<Told> = Vec::new();
+        let mut whole: Vec<Observed> = Vec::new();
         for task in self.tasks {
             match timeout(TOLD_WITHIN, task).await {
                 Err(_) => wrong.push(format!("a watcher has not come to {last}")),
@@ -121,7 +121,7 @@ impl Watchers {
 
 /// What a watcher was told is what all members hold, and all of it.
 fn agrees(
-    told: &Told,
+    told: &Observed,
     members: &[BTreeMap<Vec<u8>, Entry>],
     acknowledged: &BTreeSet<u64>,
 ) -> Vec<String> {
@@ -147,14 +147,14 @@ fn agrees(
     wrong
 }
 
-pub(crate) fn is_done(told: &Told, last: &AtomicU64) -> bool {
+pub(crate) fn is_done(told: &Observed, last: &AtomicU64) -> bool {
     let last = last.load(Ordering::Relaxed);
     let seen = told.seen();
     assert!(last == 0 || seen <= last, "{}: of the future", told.name);
     last != 0 && seen == last && told.progress > 0
 }
 
-async fn open(client: &Client, told: &Told) -> Watcher {
+async fn open(client: &Client, told: &Observed) -> Watcher {
     let deadline = Instant::now() + TOLD_WITHIN;
     loop {
         let watch = client
@@ -169,7 +169,7 @@ async fn open(client: &Client, told: &Told) -> Watcher {
 }
 
 /// The client's own watcher: it goes on by itself, whatever happens.
-async fn resuming(client: Client, mut told: Told, last: Arc<AtomicU64>) -> Told {
+async fn resuming(client: Client, mut told: Observed, last: Arc<AtomicU64>) -> Observed {
     let mut watcher = open(&client, &told).await;
     told.opened += 1;
     while !is_done(&told, &last) {
@@ -196,10 +196,10 @@ async fn resuming(client: Client, mut told: Told, last: Arc<AtomicU64>) -> Told 
 /// A stream to one member, and another one when it ends.
 async fn bare(
     client: Client,
-    mut told: Told,
+    mut told: Observed,
     last: Arc<AtomicU64>,
     mut random: fastrand::Rng,
-) -> Told {
+) -> Observed {
     /// How long a stream may be silent before it counts as broken: its member may be asleep.
     const SILENCE: Duration = Duration::from_secs(2);
     while !is_done(&told, &last) {
@@ -264,7 +264,7 @@ mod tests {
     /// Planted: a key that no member holds, an acknowledged change that was never told, and silence about progress.
     #[test]
     fn a_watcher_that_was_not_told_everything_is_refused() {
-        let mut told = Told::new("w".to_owned(), 4);
+        let mut told = Observed::new("w".to_owned(), 4);
         told.progress(4);
         let members = vec![BTreeMap::new(); MEMBERS];
         assert!(agrees(&told, &members, &BTreeSet::new()).is_empty());
@@ -275,7 +275,7 @@ mod tests {
             Entry::from(bowline_proto::mvccpb::KeyValue::default()),
         );
         assert_eq!(agrees(&told, &members, &BTreeSet::new()).len(), MEMBERS);
-        let silent = Told::new("w".to_owned(), 4);
+        let silent = Observed::new("w".to_owned(), 4);
         assert!(agrees(&silent, &members, &BTreeSet::new())[0].contains("how far"));
     }
 }

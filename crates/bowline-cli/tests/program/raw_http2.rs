@@ -1,5 +1,6 @@
-//! HTTP/2 by hand, byte for byte: for clients that stop half-way, do not read, or take back what they ask.
-//! A connection of it costs this process nearly nothing, so that there can be thousands.
+//! HTTP/2 written byte for byte: for clients that stop within a request, do not read, or reset their calls.
+//!
+//! A connection costs this process nearly nothing, so that there can be thousands.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +24,7 @@ pub(crate) const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
 /// How long an answer may take on a machine that does much else.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -83,7 +84,7 @@ impl Raw {
     }
 
     fn of(stream: TcpStream) -> Raw {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+        stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
         stream.set_nodelay(true).expect("a socket");
         Raw {
             stream,

@@ -316,7 +316,7 @@ fn an_interrupt_ends_a_command_whose_server_does_not_answer() {
     terminal.until("error: interrupted");
     let took = started.elapsed();
     served.go_on();
-    // Its own patience is ten seconds.
+    // Its own timeout is ten seconds.
     assert!(took < Duration::from_secs(8), "{took:?}");
     terminal.until(&prompt);
     terminal.keys("get a --raw\r");

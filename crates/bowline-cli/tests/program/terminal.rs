@@ -15,7 +15,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use super::Place;
 
 /// How long the program may take to show something.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The program on a terminal of its own.
 pub(crate) struct Terminal {
@@ -99,7 +99,7 @@ impl Terminal {
 
     /// Waits until a text is shown, and takes everything up to its end off the screen.
     pub(crate) fn until(&mut self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(at) = self.seen.find(text) {
                 return self.seen.drain(..at + text.len()).collect();
@@ -114,7 +114,7 @@ impl Terminal {
 
     /// Waits for the end; gives what was shown last, and how it ended.
     pub(crate) fn end(mut self) -> (String, ExitStatus) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let status = loop {
             match self.child.try_wait().unwrap() {
                 Some(status) => break status,
@@ -125,7 +125,7 @@ impl Terminal {
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
         };
-        while let Ok(part) = self.screen.recv_timeout(PATIENCE) {
+        while let Ok(part) = self.screen.recv_timeout(TIMEOUT) {
             self.seen.push_str(&String::from_utf8_lossy(&part));
         }
         (self.seen, status)

@@ -1,4 +1,4 @@
-//! Output fits: the terminal, the reader's patience, and the command that it is about.
+//! Output fits the terminal, is short enough to read, and shows only what the command is about.
 
 use super::Place;
 use super::terminal::Terminal;

@@ -22,8 +22,8 @@
 //! - Each creation has a number of its own on the wire, so that what a server still sends for an earlier
 //!   one is told apart and dropped.
 //! - What a server says of the progress of the whole stream counts for the watches that it has confirmed
-//!   there, and for no other. A watcher that asked for progress has it asked for at each confirmation of its
-//!   watch, until it is told.
+//!   there, and for no other. A request for progress is sent again at each confirmation of its watch, until it is
+//!   answered.
 
 mod driver;
 mod event;

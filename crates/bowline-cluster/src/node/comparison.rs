@@ -1,9 +1,9 @@
 //! The comparison of the members' data: a divergence raises the alarm CORRUPT by itself.
 //!
-//! Now and then the leader takes a revision that it has applied and asks every voter for the hashes of its keys,
+//! At intervals the leader takes a revision that it has applied and requests from every voter the hashes of its keys,
 //! blocks and edges at that revision. Equal histories have equal hashes, whatever the tables look like. If a
 //! majority of the voters agrees, the alarm is raised for each voter that differs; if voters differ and no majority
-//! agrees, for each of them, as nobody knows who is right. As in etcd, commands of clients are refused while the
+//! agrees, for each of them, as it is unknown which is right. As in etcd, commands of clients are refused while the
 //! alarm is raised; a named member also refuses reads. `bowline member repair` replaces its data by the leader's.
 //!
 //! A member that is down, behind or damaged has no hashes, and is not judged. etcd compares by
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(differing(&[(1, a), (2, a), (3, a)], 3), []);
         assert_eq!(differing(&[(1, a), (2, b), (3, a)], 3), [2]);
         assert_eq!(differing(&[(1, b), (2, a), (3, a)], 3), [1]);
-        // Nobody knows who is right.
+        // It is unknown which is right.
         assert_eq!(differing(&[(1, a), (2, b), (3, c)], 3), [1, 2, 3]);
         assert_eq!(differing(&[(1, a), (2, b)], 3), [1, 2]);
         // Half of four is no majority.

@@ -1,4 +1,4 @@
-//! What this member knows of its own data: damage in its tables, and its hashes.
+//! The condition of this member's data: damage found in its tables, and the hashes of its trees.
 
 use std::sync::Arc;
 

@@ -240,7 +240,7 @@ impl Core {
         self.changing.clone().lock_owned().await
     }
 
-    /// The same for who comes again: `None` while a change is under way. A leader that is cut off never ends one.
+    /// The same for a request that is repeated: `None` while a change is under way. A leader that is cut off never ends one.
     fn free_turn_to_change(&self) -> Option<OwnedMutexGuard<()>> {
         self.changing.clone().try_lock_owned().ok()
     }
@@ -630,14 +630,14 @@ impl Core {
     pub(super) async fn transfer_lead(&self, target: NodeId) -> Result<()> {
         let (raft, abdication) = (self.raft.clone(), self.abdication.clone());
         let log = self.log.clone();
-        let (own, patience) = (self.member_id, 2 * self.options.election_timeout);
+        let (own, timeout) = (self.member_id, 2 * self.options.election_timeout);
         // From here on another member may lead before this one's lease is over, in an unknown term.
         abdication.begin();
         // Nothing is accepted until this is over, so it outlives its caller.
         let transferring = tokio::spawn(async move {
             let term = raft.transfer_leader(target).await?;
             abdication.end(term);
-            let deadline = tokio::time::Instant::now() + patience;
+            let deadline = tokio::time::Instant::now() + timeout;
             while tokio::time::Instant::now() < deadline {
                 let (leader, now) = {
                     let view = raft.view();

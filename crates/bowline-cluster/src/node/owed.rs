@@ -13,10 +13,10 @@
 //! or the log of a later leader, which has everything committed before its term.
 //!
 //! A member whose log was damaged, and began anew behind the tables, does not know what it lacks: it notes an entry without a
-//! bound, of the newest leader that it has voted for. An entry of a later leader is behind it. If the same leader leads on,
-//! the member asks for the end of the leader's log, which has every entry that the member can have acknowledged: to
-//! that leader, as its log only grows, and to earlier ones, if the entry was committed. The question follows the start, so
-//! the answer is newer than all of them.
+//! bound, of the newest leader that it has voted for. An entry of a later leader is behind it. If the same leader stays,
+//! the member requests the end of the leader's log, which has every entry that the member can have acknowledged: to
+//! that leader, as its log only grows, and to earlier ones, if the entry was committed. The request follows the start, so
+//! the reply is newer than all of them.
 //!
 //! Not detected: an older copy that votes before any leader that remembers reaches it. A restarted member
 //! gives no vote for an election timeout, in which a live leader reaches it. A member of a restored cluster
@@ -55,7 +55,7 @@ impl Core {
         let member = member.clone();
         let (replica, random) = (self.replica.clone(), fastrand::u32(..));
         let saving = crate::blocking::spawn(move || {
-            // Before the note: who has the note does not come here again.
+            // Before the note: a member with the note does not come here again.
             replica.skip_file_ids(random)?;
             Ok::<_, Error>(member.add_owed(last)?)
         });

@@ -9,7 +9,8 @@
 //! newest, and the read runs at once on the calling thread ([`Core::holds_lease`]). Another member asks the
 //! leader for its index.
 //!
-//! A read waits for *a* leader: once another member leads than the one that was asked, that one is asked.
+//! A request to a leader that was deposed is repeated to its successor, so a read waits for any leader, not for a
+//! certain one.
 //!
 //! *Eventual*: this member's present state.
 

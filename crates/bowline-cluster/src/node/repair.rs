@@ -1,15 +1,15 @@
-//! Repair: a member whose tables are damaged gets those of another one, while its log, vote and id stay.
+//! Repair: the tables of a member with damage are replaced by those of another member; its log, vote and id stay.
 //!
-//! Damage is noticed where something is read: by a client, by applying an entry, by a merge, by the
+//! Damage is found by reads: of a client, of an entry's application, of a merge, of the
 //! [`scrubber`](super::scrubber). The state machine then applies nothing until a snapshot has replaced its tables
-//! ([`be_repaired`](crate::raft::state_machine::StateMachine::be_repaired)), for which this module asks the leader
-//! again and again. Meanwhile the member refuses reads and writes of clients with `Repairing`, and does not stand
-//! for election; a leader first hands over the lead. It goes on voting and acknowledging: both rest on the log.
+//! ([`be_repaired`](crate::raft::state_machine::StateMachine::be_repaired)), which this module requests from
+//! the leader until it arrives. Meanwhile the member refuses reads and writes of clients with `Repairing`, and does not stand
+//! for election; a leader first hands over the lead. It continues to vote and to acknowledge: both depend on the log alone.
 //!
-//! A single voter has nobody to ask: there damage stays an error of each read.
+//! A single voter has no other member to copy from: there each read of damaged data is an error.
 //!
-//! After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018: what is damaged is
-//! known apart from what is missing, and is fetched from the others by the rules of the protocol. Their CTRL fetches
+//! After Alagappan et al., "Protocol-Aware Recovery for Consensus-Based Storage", FAST 2018: damaged data is
+//! distinguished from missing data, and is fetched from other members by the rules of the protocol. Their CTRL fetches
 //! single entries and chunks; the tables of Bowline's members are not alike, so the whole state is fetched.
 
 use std::time::Duration;
@@ -25,9 +25,9 @@ use crate::types::NodeId;
 
 /// The pause between two attempts to get a snapshot.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a repair that somebody has asked for waits for a leader that sends a snapshot.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// Why tables are replaced of which nobody says that they are damaged.
+/// The timeout of a requested repair without a leader that sends a snapshot.
+const REQUESTED_TIMEOUT: Duration = Duration::from_secs(120);
+/// The reason of a requested repair, which needs no damage.
 const ASKED: &str = "an administrator has asked";
 /// The timeout of an attempt to clear an alarm.
 const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
@@ -190,7 +190,7 @@ async fn mend(core: &Core) {
                 tokio::time::sleep(20 * PAUSE).await;
                 continue;
             }
-            if let Err(error) = core.raft.rebuild(reason.clone(), PATIENCE).await {
+            if let Err(error) = core.raft.rebuild(reason.clone(), REQUESTED_TIMEOUT).await {
                 if let Some(more) = core.log_limits.repair.admit_now() {
                     tracing::error!(%error, reason, "the tables of this member were not replaced{more}");
                 }

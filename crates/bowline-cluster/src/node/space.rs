@@ -2,7 +2,8 @@
 //! quota with it.
 //!
 //! The size of the database does not include requests that are not applied yet, so their bytes are reserved until
-//! they are. To compare the size at intervals would not do: within a quarter of a second clients write more than the quota.
+//! they are. A comparison at intervals would be too late: within a quarter of a second clients can write more than the
+//! quota.
 //!
 //! Requests through other members count once they are applied here. So the quota is exceeded by at most what the other
 //! members have proposed.

@@ -1,16 +1,16 @@
 //! Membership checks of candidates.
 //!
-//! A vote request raises this member's term, so not everybody may send one. But a member that lags may not
-//! know a newly added member, and may be the one whose vote that member needs. So it asks the members that it
-//! knows about an unknown candidate.
+//! A vote request raises this member's term, so it is accepted from members only. But a member that lags may not know a
+//! newly added member, and may be the voter that this candidate needs. So it asks the members that it knows whether an
+//! unknown candidate is a member.
 //!
-//! Those who know the candidate may be gone, and the candidate and members that lag the only majority that is left.
-//! So while nobody hears a leader, a candidate that no member names may be one. Raft itself lets everybody stand: what
-//! is at stake is not safety, but the rest of a cluster that works, from members that were removed and from strangers.
+//! If the members that know the candidate are gone, the candidate and lagging members may be the only majority left. So
+//! while no leader is heard, a candidate that no member knows may be elected, too. Raft itself restricts no candidate: the
+//! check does not protect safety, but the availability of a working cluster, from removed members and from strangers.
 //!
-//! Invariants: a candidate in the newest membership here is a member without a question; a candidate that no
-//! member names gets no vote while this member, or one that answers it, hears a leader; at most one such question is
-//! under way at any time.
+//! Invariants: a candidate in the newest membership known here is accepted without asking; a candidate that no member
+//! knows gets no vote while this member, or one that answers it, hears a leader; at most one such query is under way at
+//! any time.
 
 use super::core::Core;
 use crate::types::NodeId;

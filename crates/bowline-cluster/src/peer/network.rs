@@ -1,5 +1,6 @@
-//! What carries the bytes between members: [`Tcp`], or a network in memory whose delays and failures a simulation
-//! decides. It is for connections what `Vfs` is for files.
+//! The transport between members: TCP ([`Tcp`]), or a network in memory with simulated delays and failures.
+//!
+//! [`Network`] is to connections what `Vfs` is to files: a member makes and accepts connections through it only.
 
 use std::fmt;
 use std::io;

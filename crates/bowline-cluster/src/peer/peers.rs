@@ -106,7 +106,7 @@ impl Peers {
         let _ = self.shared.incarnations.set(Box::new(incarnations));
     }
 
-    /// Sets who is told of damage that is found in files that were to be sent. The first call counts.
+    /// Sets the callback for damage in files that were to be sent. The first call counts.
     pub(crate) fn tell_of_damage(&self, note: impl Fn(String) + Send + Sync + 'static) {
         let _ = self.shared.damage.set(Box::new(note));
     }

@@ -256,12 +256,13 @@ impl Raft {
         is_only.await.map_err(Error::stopped)
     }
 
-    /// Has the state machine wait for another member's snapshot, up to `patience`; returns when it waits no longer.
-    pub(crate) async fn rebuild(&self, reason: String, patience: Duration) -> Result<()> {
+    /// Makes the state machine wait for another member's snapshot, until it is installed or no leader has announced one for
+    /// `timeout`.
+    pub(crate) async fn rebuild(&self, reason: String, timeout: Duration) -> Result<()> {
         let (done, result) = tokio::sync::oneshot::channel();
         let asked = self.inner.external_state_machine_request(move |machine| {
             Box::pin(async move {
-                let rebuilt = machine.be_repaired(None, reason, Some(patience)).await;
+                let rebuilt = machine.be_repaired(None, reason, Some(timeout)).await;
                 // An error means that the caller has gone.
                 let _ = done.send(rebuilt);
             })

@@ -1,14 +1,15 @@
-//! The way of another member's snapshot to a state machine that waits for it.
+//! The hand-over of a repair snapshot to the state machine that waits for it.
 //!
-//! A state machine whose tables are damaged, or are to be replaced, says from which entry on it needs a
-//! snapshot, and waits: it applies nothing meanwhile, while its log goes on. The node has a leader send one.
-//! What arrives is handed in here, and the state machine takes it if it has everything that was applied.
+//! A state machine whose tables are damaged, or are to be replaced, registers the first log index that it needs after the
+//! snapshot ([`Wanted`]), and waits. It applies nothing meanwhile; its log continues. The node requests a snapshot from a
+//! leader, and delivers it here ([`Arrival`]). The state machine installs it if it contains every applied entry.
 //!
-//! Entries are applied while a member starts, before it can ask anybody. Damage that is met then is noted here, the
-//! entries are passed over, and the member waits for its snapshot once it is up.
+//! *Damage during the start.* A member applies entries before it can send requests. Damage that is found then is recorded
+//! here, the entries are passed over, and the repair begins when the member has started.
 //!
-//! The consensus may send a snapshot of its own meanwhile, to a member whose log lags too far. It replaces the tables as
-//! well, and needs the state machine: so that goes on, passes entries over, and takes the snapshot.
+//! *A snapshot of the consensus.* A leader may send an ordinary snapshot to a member whose log lags behind the start of its
+//! own. It replaces the tables, too, and its installation needs the state machine. So the state machine stops waiting,
+//! passes entries over, and installs it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -34,26 +35,26 @@ pub(crate) struct Wanted {
 pub(crate) struct Arrival {
     pub(crate) meta: SnapshotMeta,
     pub(crate) snapshot: SnapshotData,
-    /// Where the sender waits for what came of it.
+    /// Receives the result of the installation, for the sender.
     pub(crate) installed: oneshot::Sender<Result<(), String>>,
 }
 
-/// The place where the two meet.
+/// The state that the node and the state machine share.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
-    /// Whether the state machine waits or has put it off: clients are refused. Each read looks at it.
+    /// Whether a repair is waited for or postponed: requests of clients are refused. Each read checks it.
     is_wanted: AtomicBool,
     /// The repairs that are done.
     done: AtomicU64,
-    /// Whether the member has started, and can ask for a snapshot.
+    /// Whether the member has started, and can request a snapshot.
     is_up: AtomicBool,
-    /// The damage that was met before.
+    /// Damage that was found before that.
     put_off: Mutex<Option<String>>,
     /// How many snapshots of the consensus are about to be installed.
     yields: AtomicUsize,
     wanted: watch::Sender<Option<Wanted>>,
     waiting: Mutex<Option<oneshot::Sender<Arrival>>>,
-    /// When a leader has last said that a snapshot is on its way.
+    /// When a leader last announced a snapshot.
     promised_at: Mutex<Option<Instant>>,
 }
 
@@ -92,7 +93,7 @@ impl Repairs {
     /// other.
     pub(crate) fn yield_to_consensus(&self) -> Yielding<'_> {
         self.yields.fetch_add(1, Ordering::SeqCst);
-        // Whoever waits is told that nothing comes.
+        // The waiting state machine learns that no snapshot comes.
         self.waiting.lock().take();
         Yielding(self)
     }
@@ -216,7 +217,7 @@ impl Repairs {
 mod tests {
     use super::*;
 
-    /// The end of one installation said that none was under way, though the next had begun: who met damage then waited for
+    /// The end of one installation said that none was under way, though the next had begun: a state machine that found damage then waited for
     /// a snapshot that could not arrive. Found by review.
     #[test]
     fn the_end_of_one_installation_is_not_that_of_the_next() {

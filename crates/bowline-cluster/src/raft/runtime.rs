@@ -1,6 +1,6 @@
-//! The runtime that openraft is given: tokio's, with the randomness that everything else uses.
+//! The async runtime of openraft: tokio's, with `fastrand` as the source of randomness.
 //!
-//! Election timeouts are drawn from `fastrand`, so that a simulation which seeds that repeats them.
+//! Election timeouts are drawn from `fastrand`, so a simulation that seeds it repeats them.
 
 use std::future::Future;
 use std::time::Duration;

@@ -181,7 +181,7 @@ impl DenseView {
         self.ids[number as usize]
     }
 
-    /// The ids by number, for who needs the edges no more.
+    /// The ids by number, for a caller that no longer needs the edges.
     pub fn into_ids(self) -> Vec<BlockId> {
         self.ids
     }

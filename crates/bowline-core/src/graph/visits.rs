@@ -1,6 +1,6 @@
 //! [`Visits`]: the result of a traversal, in a column that the traversal itself uses as its queue.
 //!
-//! A traversal of the view writes into memory that an earlier result of the thread has left, so that it asks for none.
+//! A traversal of the view reuses the memory of an earlier result of its thread, so it allocates none.
 
 use std::cell::Cell;
 use std::thread::LocalKey;

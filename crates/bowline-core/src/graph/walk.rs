@@ -1,6 +1,6 @@
-//! [`Walk`]: what the algorithms that start at a block need of a graph: its nodes and their neighbors.
+//! [`Walk`]: the interface of a graph to the algorithms that start at a block: nodes, and their neighbors.
 //!
-//! There are two kinds of graph, and one text of each algorithm for both:
+//! Each algorithm is generic over two kinds of graph:
 //!
 //! | graph | node | marks and places |
 //! |---|---|---|

@@ -1,11 +1,11 @@
 //! The record of a lease, and its end: the deletion of its keys and records.
 //!
 //! A lease is a record in the system tree; each of its keys has an attachment record there, written by the
-//! put that names the lease ([`super::writer`]). What a lease has left may be recorded, too, by the leader
-//! of a cluster.
+//! put that names the lease ([`super::writer`]). In a cluster the leader may also record the remaining time
+//! of a lease.
 //!
-//! Invariant: with a lease go its keys, their attachments and what is recorded of it, in one transaction. If that would be
-//! too large, some of the keys go before.
+//! Invariant: a lease, its keys, their attachments and its records are deleted in one transaction. If that would be too
+//! large, earlier transactions delete some of the keys.
 
 use super::mutation::{Action, Mutation};
 use super::target::Target;

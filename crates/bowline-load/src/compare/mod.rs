@@ -1,14 +1,14 @@
 //! `bench compare`: Bowline and etcd in turn, under the same load.
 //!
 //! In each round, each system gets three fresh nodes on this machine, runs every row, and is stopped;
-//! then it is the other's turn. So what drifts on the machine meets both. Medians are over rounds, and
+//! then the other one does. So a drift of the machine affects both. Medians are over rounds, and
 //! the spread is shown beside them.
 //!
 //! The row of watchers counts events: so many puts, each delivered to every watcher of the leader, until the last
 //! event has come. Its latencies are those of the puts.
 //!
-//! Writes, linearizable reads and lease reads go to the leader: what a forwarding member adds is the
-//! same for every system, and would hide what they differ in. Eventual reads go to all members.
+//! Writes, linearizable reads and lease reads go to the leader: a forwarding member would add the same latency to
+//! every system, and hide the difference. Eventual reads go to all members.
 //!
 //! On a small machine the load takes a part of the processor. So the CPU time of the servers per
 //! operation stands beside each throughput: it holds where throughput is noisy.
@@ -175,7 +175,7 @@ pub fn run(args: &Compare, show: Show<'_>) -> Result<Comparison> {
     let total = u64::try_from(rounds * programs.len() * rows.len()).unwrap_or(u64::MAX);
     let progress = show("rows", Some(total));
     for round in 0..rounds {
-        // Who comes first takes turns, too.
+        // The systems alternate in being first.
         if round > 0 {
             programs.reverse();
         }

@@ -1,6 +1,6 @@
 //! HTTP/2 with gRPC on it, from the client's side, without input and output.
 //!
-//! Bytes that came go in through [`Connection::receive`]; bytes to be written are in
+//! Received bytes go in through [`Connection::receive`]; bytes to be written are in
 //! [`Connection::take_output`]. Flow control towards the server is obeyed: what does not fit waits in
 //! its stream, oldest first. In the other direction the windows are made so large that they seldom have
 //! to be opened again.
@@ -21,9 +21,9 @@ pub(crate) enum End {
     NoStatus,
 }
 
-/// Who is told what came.
+/// The receiver of the replies.
 pub(crate) trait Sink {
-    /// Something has come in this moment. What is in it is told next.
+    /// Bytes have arrived now. The calls for their contents follow.
     fn arrived(&mut self);
     /// A piece of the answer to a request, in order.
     fn data(&mut self, tag: u32, bytes: &[u8]);

@@ -1,14 +1,13 @@
 //! As much of gRPC over HTTP/2 as a load generator needs, and no more.
 //!
-//! A load generator shares the machine with what it measures, so what it costs is taken from the
-//! result. General clients spend more on a call than the servers here do. This one knows in advance all
-//! that it will ever say:
+//! A load generator shares the machine with the measured server, so its own cost lowers the result. General
+//! clients spend more on a call than the servers here do. This client knows all of its requests in advance:
 //!
 //! - the headers of a request are the same each time, so after the first one on a connection they are a
 //!   handful of bytes that refer to it;
 //! - a message differs from the one before in its key only, which is written over a copy;
-//! - all requests that are due are written at once, and all answers that have come are read at once;
-//! - of an answer, the status is looked at and the rest is counted.
+//! - all requests that are due are written at once, and all replies that have arrived are read at once;
+//! - of a reply, the status is checked and the rest is counted.
 //!
 //! To the server it is a client like any other: nothing in it is special to one implementation.
 //!

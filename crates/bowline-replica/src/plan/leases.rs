@@ -1,7 +1,8 @@
 //! Leases: grants, remaining times, and the end, with the keys.
 //!
-//! An end deletes the keys and the records of a lease at one revision. Of a lease with more keys than a command may
-//! delete it is refused, before all of them are read; then commands before it delete some of the keys each.
+//! The end of a lease deletes its keys and records at one revision. It is refused if the lease has more keys than one
+//! command may delete, without reading all of them; the leader then first proposes commands that delete a part of the
+//! keys each.
 
 use std::time::Duration;
 

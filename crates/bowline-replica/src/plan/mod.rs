@@ -11,7 +11,7 @@
 //!   history that another member may have trimmed earlier or later. Changes of a key since a revision are not
 //!   such history from the last compaction on; see `plan/commit.rs`.
 //! - The work of a transaction is bounded, the same on every member (`work.rs`). So are the writes of a command, by
-//!   their bytes: what deletes a range, or the keys of a lease, stops to read where it exceeds that.
+//!   their bytes: a deletion of a range, or of a lease's keys, stops reading where it exceeds that bound.
 //! - A plan is made against everything applied before it, published or not.
 //! - The batch has the writes of keys in the order of execution; where that is not the order of the keys, it
 //!   records it besides (`kv/order.rs`).

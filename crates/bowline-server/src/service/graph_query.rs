@@ -104,7 +104,7 @@ impl Queries {
         of_parts(self.account(), parts, kept)
     }
 
-    /// Runs a computation in its turn, on a thread that may block. When the client gives up the call, or the time
+    /// Runs a computation in its turn, on a thread that may block. When the client cancels the call, or the time
     /// of a query is over, the computation ends.
     pub(super) async fn compute<T: Send + 'static>(
         &self,
@@ -116,7 +116,7 @@ impl Queries {
         compute_within(time_max, turn, view, question).await
     }
 
-    /// Replies that are computed while they are sent. When the client gives up the call, or the time of a query is
+    /// Replies that are computed while they are sent. When the client cancels the call, or the time of a query is
     /// over, the computation ends.
     pub(super) fn canceling<T>(&self, replies: Replies<T>, cancel: Cancel) -> Canceling<T> {
         let time_max = self.context.settings.query_time_max;
@@ -127,7 +127,7 @@ impl Queries {
         }
     }
 
-    /// Replies that are read while they are sent. When the client gives up the call, the reading ends. It has no
+    /// Replies that are read while they are sent. When the client cancels the call, the reading ends. It has no
     /// time: to read the whole of a large graph takes long, and what is read is sent.
     pub(super) fn reading<T>(replies: Replies<T>, cancel: Cancel) -> Canceling<T> {
         Canceling {

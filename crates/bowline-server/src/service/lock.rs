@@ -1,6 +1,6 @@
 //! `v3lockpb.Lock`: locks that end with a lease. See [`super::queue`].
 //!
-//! A lock is advisory: a holder that sleeps past its lease still believes in it. So a write that needs the
+//! A lock is advisory: a holder that is suspended past the end of its lease still acts as the holder. So a write that needs the
 //! lock is a transaction that compares the create revision of the key that `Lock` returned.
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //!
-//! - A caller is told that it is first only after one linearizable read that showed its own key, with the
+//! - A call returns that its key is first only after one linearizable read that showed its own key, with the
 //!   create revision of its entry, and none under the name with a smaller one. Keys are added at the end
 //!   only, so no other key gets before it while its own lives.
 //! - A call that ends without being first deletes its key ([`Place`]), whether it is refused, or its client

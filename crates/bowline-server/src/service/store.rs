@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
 use bowline_replica::{Command, Outcome, Refusal};
-use pb::commit_reply::Outcome as Told;
+use pb::commit_reply::Outcome as ReplyOutcome;
 use pb::store_server::Store;
 use prost::Message;
 use tokio::sync::Semaphore;
@@ -193,7 +193,7 @@ impl Store for StoreService {
             let (term, index) = (point.term, point.applied_index);
             let reply = pb::CommitReply {
                 header: Some(header(&self.context, commit.read_revision, term, index)),
-                outcome: Some(Told::Committed(pb::Committed::default())),
+                outcome: Some(ReplyOutcome::Committed(pb::Committed::default())),
             };
             return Ok(Response::new(reply));
         }
@@ -202,7 +202,7 @@ impl Store for StoreService {
             Ok(Outcome::Committed {
                 deleted,
                 is_changed,
-            }) => Told::Committed(pb::Committed {
+            }) => ReplyOutcome::Committed(pb::Committed {
                 changed: is_changed,
                 deleted,
             }),
@@ -211,13 +211,13 @@ impl Store for StoreService {
                 return Err(Fault::Internal(text).into());
             }
             Err(Refusal::Conflict { what, revision, .. }) => {
-                Told::Conflict(convert::conflict(what, revision.get()))
+                ReplyOutcome::Conflict(convert::conflict(what, revision.get()))
             }
             Err(Refusal::CompareFailed {
                 key,
                 expected,
                 actual,
-            }) => Told::Mismatch(pb::Mismatch {
+            }) => ReplyOutcome::Mismatch(pb::Mismatch {
                 key: key.into(),
                 expected: expected.get(),
                 actual: actual.get(),

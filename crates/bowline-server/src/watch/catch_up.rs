@@ -1,8 +1,8 @@
-//! The catch-up thread: it brings watches that are behind to the position of the feed.
+//! The catch-up thread: it reads history for the watches that are behind, until they reach the position of the feed.
 //!
-//! One thread takes the watches of a shard in turn and reads a piece of history for each, so that a watch far
-//! behind does not delay others. A watch whose queue is full waits without a thread until its client has
-//! read, and nothing is read for it meanwhile. Only a few waiting watches may keep what they have read.
+//! One thread serves the watches of a shard round-robin, a bounded chunk of history each, so that a watch far behind
+//! does not delay others. For a watch whose queue is full nothing is read until its client has taken events; no thread
+//! waits for that. Only a few such watches may keep events that they have read already.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;

@@ -196,7 +196,7 @@ mod tests {
 
     /// etcd's Go client resumed its watches on a member that lagged, and received progress 2124 after 2507: a
     /// live watch was sent the member's progress even if it was to start later than that. A client that
-    /// believes such a progress resumes there, and receives events again.
+    /// relies on such a progress resumes there, and receives events again.
     #[test]
     fn a_watch_gets_no_progress_before_the_member_is_where_it_starts() {
         let db = bowline::Db::in_memory().unwrap();

@@ -1,4 +1,4 @@
-//! A watch of the server itself: a service waits for changes of keys.
+//! [`OwnWatch`]: an internal watch, by which a service waits for changes of keys.
 //!
 //! It uses a shard and a queue as clients' watches do, so it costs no thread, and ends with them when the
 //! server stops.
@@ -39,7 +39,7 @@ pub(crate) enum Kinds {
 
 /// Events of a watch.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Changes {
     /// The newest revision among the events.
     pub(crate) revision: Revision,
     /// The events in order.
@@ -75,7 +75,7 @@ impl OwnWatch {
     }
 
     /// The next events. `None` when their history was trimmed meanwhile: the state has to be read again.
-    pub(crate) async fn next(&mut self) -> Result<Option<Told>, Status> {
+    pub(crate) async fn next(&mut self) -> Result<Option<Changes>, Status> {
         loop {
             let taken = poll_fn(|task| self.queue.poll(task)).await;
             let response = match taken {
@@ -95,7 +95,7 @@ impl OwnWatch {
             }
             if !response.events.is_empty() {
                 let events = response.events.into_iter().map(Event::decode);
-                return Ok(Some(Told {
+                return Ok(Some(Changes {
                     revision: response.header.map_or(Revision::ZERO, |header| {
                         Revision::new(header.revision as u64)
                     }),

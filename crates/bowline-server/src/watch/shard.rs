@@ -419,7 +419,7 @@ impl Shard {
     }
 
     /// The event with this number: a change, or, beyond them, a change with its previous entry. `None` if that cannot
-    /// be read: to catch up, the watch reads it again, and is told what is wrong.
+    /// be read: to catch up, the watch reads it again, and gets the error.
     fn encode(&self, changes: &Changes, number: usize) -> Option<Bytes> {
         let changed = &changes.changes;
         let (change, with_its_previous) = match changed.get(number) {

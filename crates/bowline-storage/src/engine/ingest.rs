@@ -86,13 +86,13 @@ impl Engine {
         }
     }
 
-    /// How much memory one who stages tables may use to sort their entries: as much as a memtable has.
+    /// The memory for sorting the entries of staged tables: that of a memtable.
     #[must_use]
     pub fn staging_bytes(&self) -> usize {
         self.core.options.memtable_bytes
     }
 
-    /// Whether who stages tables may use more threads than its own.
+    /// Whether tables may be staged by more threads than the caller's.
     #[must_use]
     pub fn has_threads(&self) -> bool {
         self.core.options.has_threads()

@@ -94,7 +94,7 @@ impl LogBarrier {
         done.and(synced.unwrap_or_else(|| self.sync_up_to(upto, is_closing)))
     }
 
-    /// Whether a job that needs the log up to `index` would wait for its owner, who may need this thread: there
+    /// Whether a job that needs the log up to `index` would wait for its owner, which may need this thread: there
     /// are no others. The job is repeated later.
     pub(super) fn owner_is_behind(&self, index: Index) -> Result<bool> {
         if self.has_threads || !self.is_replicated {

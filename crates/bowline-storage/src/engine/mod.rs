@@ -225,9 +225,9 @@ impl Engine {
         Ok(Ok(()))
     }
 
-    /// Keeps what `tree` has at `revision`, and gives up what it held before; durably, so that the next opening holds
-    /// it from its beginning. The caller has pinned the revision, has made it durable, and is the only one who
-    /// changes what this tree holds.
+    /// Keeps the history of `tree` from `revision` on, instead of from the revision held before; durably, so that the next
+    /// opening holds it from its beginning. The caller has pinned the revision, has made it durable, and is the only one
+    /// that changes the held revision of this tree.
     ///
     /// The cost: of each key that has changed since, one version more.
     pub fn hold_tree(&self, tree: TreeId, revision: Option<Revision>) -> Result<()> {

@@ -9,8 +9,8 @@
 //!                    `--> None           `--> None                           `--> None
 //! ```
 //!
-//! The filter's line is asked for before the index is searched, and those with which the page's
-//! search begins before the filter is looked at: they are waited for together.
+//! The cache line of the filter is prefetched before the index is searched, and the first lines of the page's search
+//! before the filter is tested, so that their latencies overlap.
 
 use std::io;
 use std::ops::Range;

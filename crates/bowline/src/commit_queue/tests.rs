@@ -18,7 +18,7 @@ use bowline_core::write::mutation::{Action, Mutation};
 use bowline_core::write::previous::Previous;
 use bowline_types::Expected;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Work<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
@@ -27,7 +27,7 @@ fn in_one_group(db: &Db, works: Vec<Work<'_>>) -> Vec<Result<()>> {
     let queue = &db.handle().queue;
     let count = works.len();
     let wait_for = |waiting: usize| {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while queue.waiting.load(Ordering::Acquire) < waiting {
             assert!(Instant::now() < deadline, "{waiting} never waited");
             thread::yield_now();
@@ -165,7 +165,7 @@ fn put_blindly(db: &Db, since: impl FnOnce()) {
 #[test]
 fn a_put_that_did_not_look_detaches_its_key_from_a_lease_that_came_since() {
     let db = Db::in_memory().expect("it opens");
-    let lease = db.grant_lease(PATIENCE).expect("a lease");
+    let lease = db.grant_lease(TIMEOUT).expect("a lease");
     put_blindly(&db, || {
         db.put_with_lease("k", "2", lease).expect("a put");
     });
@@ -202,7 +202,7 @@ fn a_put_that_did_not_look_is_told_whole_to_a_watcher_that_came_since() {
 fn a_lease_too_large_for_the_commit_itself_is_ended_in_parts() {
     const KEYS: u64 = 300;
     let db = Db::in_memory().expect("it opens");
-    let lease = db.grant_lease(PATIENCE).expect("a lease");
+    let lease = db.grant_lease(TIMEOUT).expect("a lease");
     for number in 0..KEYS {
         db.put_with_lease(format!("k{number:03}"), "", lease)
             .expect("a put");

@@ -1,4 +1,9 @@
-//! Whether blocks exist: [`Ends`] asks for those at the near ends of sorted edges.
+//! [`Ends`]: the check that the blocks of edges exist, by a merge of the sorted edges with the sorted loaded blocks.
+//!
+//! Edges come sorted by one of their ends, so the blocks at that end come in ascending order, and one pass over the
+//! loaded blocks suffices. A block that is not loaded is looked up in the database.
+//!
+//! Invariant: the blocks are checked in ascending order.
 
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::{BlockId, block_key};
@@ -8,7 +13,7 @@ use bowline_storage::EntryKind;
 use bowline_storage::compaction::VersionMerge;
 use bowline_storage::engine::{Found, StagedTables};
 
-/// Asked in ascending order: blocks that are loaded come along, and the others are looked up.
+/// See the module.
 #[derive(Debug)]
 pub(super) struct Ends<'a> {
     core: &'a Core,

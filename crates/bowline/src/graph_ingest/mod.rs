@@ -3,15 +3,16 @@
 //! | file | contents |
 //! |---|---|
 //! | `records` | the records of one tree, sorted outside of memory where they are many |
-//! | `ends` | whether blocks exist, asked for the ends of sorted edges |
+//! | `ends` | the check that the blocks of sorted edges exist |
 //!
 //! # Algorithm
 //!
 //! An edge is two records: one by its source, one by its target. The records of each tree are sorted apart
 //! ([`Records`]). [`GraphIngest::commit`] writes the blocks in order; then, on two threads, the edges by source and
-//! those by target. A block that is only wanted to exist ([`GraphIngest::block_if_absent`]) waits apart, and is merged with
-//! the others when they are written, unless it is loaded or there. Each of the passes over edges sees the blocks at one end of all edges in ascending order, and walks over the
-//! loaded blocks beside them: that is how both ends are checked without a random read for each edge.
+//! those by target. Blocks that are written only if they are absent
+//! ([`GraphIngest::block_if_absent`]) are sorted apart, and merged with the others when those are written. Each of the two
+//! passes over the edges reads the blocks at one end in ascending order, in parallel with the loaded blocks: so both ends
+//! are checked without a random read for each edge.
 //!
 //! As for keys ([`crate::ingest`]), the tables are written at the revision after the newest one, and once more, while
 //! other writers wait, if another commit came first.
@@ -354,7 +355,7 @@ struct Sorted {
     incoming: Records,
 }
 
-/// The tables at a revision, and what the graph view is told of them: nothing if it cannot follow.
+/// The tables at a revision, and the changes for the graph view: none if it cannot follow.
 struct Written {
     tables: Vec<StagedTables>,
     blocks: u64,

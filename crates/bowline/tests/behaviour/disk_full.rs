@@ -10,7 +10,7 @@ use bowline::{Db, DbBuilder, Error, Result, StorageError};
 use bowline_testing::FaultVfs;
 use bowline_testing::fault::{Call, Failure, Rule};
 
-use crate::support::{PATIENCE, assert_error, contents, manual};
+use crate::support::{TIMEOUT, assert_error, contents, manual};
 
 fn small() -> DbBuilder {
     manual()
@@ -148,7 +148,7 @@ fn a_full_disk_does_not_hang_writers() -> Result<()> {
         Err::<(), _>(error),
         Error::Storage(StorageError::NoSpace { .. })
     );
-    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
+    assert!(start.elapsed() < TIMEOUT, "{:?}", start.elapsed());
     assert_holds(&db, &model);
     disk.lift_space_limit();
     // A writer that has to wait for the flush that failed makes it try again.

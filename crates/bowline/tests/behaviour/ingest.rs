@@ -15,7 +15,7 @@ use bowline::{
 use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::{FaultVfs, SimDisk};
 
-use crate::support::{Disk, PATIENCE, assert_error, contents, entry, in_every_stage, manual, next};
+use crate::support::{Disk, TIMEOUT, assert_error, contents, entry, in_every_stage, manual, next};
 
 /// So small that a few hundred entries fill several tables and pages.
 fn small() -> DbBuilder {
@@ -592,7 +592,7 @@ fn it_stands_in_the_one_order_of_all_commits() -> Result<()> {
         "each revision once"
     );
     for (revision, count) in &revisions {
-        let changes = watch.recv_timeout(PATIENCE)?.expect("they come");
+        let changes = watch.recv_timeout(TIMEOUT)?.expect("they come");
         assert_eq!(
             (changes.revision, changes.changes.len()),
             (Revision::new(*revision), *count)

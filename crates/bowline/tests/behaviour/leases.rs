@@ -9,7 +9,7 @@ use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::lease_id;
 use bowline_testing::{FaultVfs, ManualClock, SimDisk};
 
-use crate::support::{Disk, PATIENCE, Stage, assert_error, in_every_stage, keys_of, manual, next};
+use crate::support::{Disk, Stage, TIMEOUT, assert_error, in_every_stage, keys_of, manual, next};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -500,7 +500,7 @@ fn the_background_thread_expires_leases_in_time() -> Result<()> {
         thread::sleep(Duration::from_millis(5));
     }
     assert!(db.get("kept")?.is_some());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while db.get("kept")?.is_some() {
         assert!(Instant::now() < deadline, "it never expired");
         thread::sleep(Duration::from_millis(5));

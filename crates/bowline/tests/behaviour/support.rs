@@ -7,7 +7,7 @@ use bowline::vfs::MemoryVfs;
 use bowline::{Background, Db, DbBuilder, Entry, Result, Revision, Snapshot, Value, Watcher};
 
 /// Long enough for anything that must happen; a test that waits this long has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A disk in memory on which one database is opened again and again.
 #[derive(Clone, Debug, Default)]
@@ -125,7 +125,7 @@ pub fn keys_of(entries: impl Iterator<Item = Result<Entry>>) -> Result<Vec<Strin
 /// The next changes, which must come.
 pub fn next(watcher: &mut Watcher) -> bowline::Changes {
     watcher
-        .recv_timeout(PATIENCE)
+        .recv_timeout(TIMEOUT)
         .expect("the watch goes on")
         .expect("changes come in time")
 }

@@ -14,7 +14,7 @@ use bowline_testing::lease_id;
 use bowline_testing::{FaultVfs, SimDisk};
 
 /// What takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -93,7 +93,7 @@ fn deletions_and_compaction_go_on_and_give_space_back() {
             let db = open(&vfs, background).expect("it opens");
             let mut model = Model::new();
             // The thread takes the reserve in when the database has been open for a second.
-            let deadline = Instant::now() + PATIENCE;
+            let deadline = Instant::now() + TIMEOUT;
             while !disk.paths().iter().any(|path| path.contains("ballast")) {
                 assert!(Instant::now() < deadline, "no reserve was taken in");
                 std::thread::sleep(Duration::from_millis(5));
@@ -342,7 +342,7 @@ fn the_first_writer_after_space_is_back_succeeds() {
                 .expect("there is space");
             model.insert(format!("late{at}").into(), vec![2; 900]);
         }
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < TIMEOUT);
         assert_holds(&db, &model);
     }
 }

@@ -14,7 +14,7 @@ use bowline_testing::fault::{Call, Failure, Rule, Traced};
 use bowline_testing::{FaultVfs, SimDisk};
 
 /// What takes longer hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Each failure comes long before so many commits of one writer.
 const COMMITS_MAX: u32 = 5_000;
 
@@ -27,7 +27,7 @@ fn small(vfs: &FaultVfs, background: Background) -> DbBuilder {
 }
 
 fn wait_for(what: &str, is_so: impl FnMut() -> bool) {
-    wait_at_most(PATIENCE, what, is_so);
+    wait_at_most(TIMEOUT, what, is_so);
 }
 
 fn wait_at_most(timeout_max: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
@@ -83,7 +83,7 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
             }
             let mut panics = 0;
             for _ in 0..6 {
-                match ended.recv_timeout(PATIENCE).expect("a writer hangs") {
+                match ended.recv_timeout(TIMEOUT).expect("a writer hangs") {
                     None => panics += 1,
                     Some(error) => {
                         let text = error.to_string();
@@ -467,7 +467,7 @@ fn a_segment_that_cannot_be_removed_stops_no_compaction() {
         }
         sender.send(()).expect("sent");
     });
-    ended.recv_timeout(3 * PATIENCE).expect("the writer hangs");
+    ended.recv_timeout(3 * TIMEOUT).expect("the writer hangs");
     assert!(db.stats().engine.counters.compactions > 0);
     assert!(!vfs.injected().is_empty());
 }
@@ -520,7 +520,7 @@ fn a_background_thread_that_panics_leaves_no_writer_waiting() {
         let error = refused.into_iter().find_map(Result::err);
         sender.send(error).expect("sent");
     });
-    let error = ended.recv_timeout(PATIENCE).expect("the writer hangs");
+    let error = ended.recv_timeout(TIMEOUT).expect("the writer hangs");
     let text = error.expect("an error").to_string();
     assert!(text.contains("panicked"), "{text}");
     assert!(db.get(0_u32.to_be_bytes()).expect("reads go on").is_some());

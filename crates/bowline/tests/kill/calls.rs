@@ -1,6 +1,6 @@
 //! SIGKILL at the n-th call of the file system, for every n of a workload.
 //!
-//! The child carries out fixed steps, one commit or one piece of upkeep each, on the real file
+//! The child carries out fixed steps, one commit or one maintenance job each, on the real file
 //! system behind a wrapper that kills the process with SIGKILL in its n-th call that changes
 //! something: when the call is done, or, for a write, when half of it is. Its parent knows what
 //! the database holds after each step from a run that nobody killed, so the state after a kill is
@@ -322,7 +322,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 
 /// What the sweeps came to.
 #[derive(Debug, Default)]
-struct Told {
+struct Summary {
     kills: u64,
     acknowledged: u64,
     unknown_and_there: u64,
@@ -332,7 +332,7 @@ struct Told {
 }
 
 /// Opens what a kill left behind and compares it with what was acknowledged.
-fn judge(path: &Path, done: u64, states: &[State], told: &mut Told) -> Result<()> {
+fn judge(path: &Path, done: u64, states: &[State], told: &mut Summary) -> Result<()> {
     told.kills += 1;
     if !path.join("BOWLINE").exists() {
         assert_eq!(done, 0);
@@ -389,7 +389,7 @@ fn a_kill_at_any_call_of_the_file_system_loses_nothing() -> Result<()> {
 
     for (name, steps) in [("a new database", 0..FIRST), ("recovery", FIRST..ALL)] {
         let is_first = steps.start == 0;
-        let mut told = Told::default();
+        let mut told = Summary::default();
         let mut at = 1 + seed.0 % stride;
         let calls = 'sweep: loop {
             for half in [false, true] {

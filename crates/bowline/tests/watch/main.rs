@@ -33,7 +33,7 @@ use truth::Notes;
 use watchers::{Bounds, Pace, Watching};
 
 /// Longer than anything takes that goes on at all.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(300);
 
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| {
@@ -50,9 +50,9 @@ pub(crate) fn within_timeout<T: Send>(what: &str, body: impl FnOnce() -> T + Sen
             let _done = done;
             body()
         });
-        if ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+        if ended.recv_timeout(TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
             // A scope waits for its threads, so unwinding would wait, too.
-            eprintln!("{what} hangs: nothing came of it in {PATIENCE:?}");
+            eprintln!("{what} hangs: nothing came of it in {TIMEOUT:?}");
             std::process::abort();
         }
         running
@@ -147,7 +147,7 @@ const LIVES: u64 = 3;
 
 /// What one plan came to.
 #[derive(Debug, Default)]
-struct Told {
+struct Summary {
     revisions: u64,
     changes: usize,
     widest: usize,
@@ -170,13 +170,13 @@ impl Plan {
     }
 
     /// Several lives of one database, with the same watchers.
-    fn run(&self, seed: Seed) -> Told {
+    fn run(&self, seed: Seed) -> Summary {
         let mut rng = seed.rng();
         let vfs = Arc::new(MemoryVfs::default());
         let notes = Mutex::new(Notes::default());
         let given_up = AtomicU64::new(0);
         let mut watching: Vec<_> = (0..WATCHERS).map(|_| Watching::random(&mut rng)).collect();
-        let mut told = Told::default();
+        let mut told = Summary::default();
         for life in 0..LIVES {
             let db = self.open(&vfs);
             self.live(&db, seed.part(life), &notes, &given_up, &mut watching);

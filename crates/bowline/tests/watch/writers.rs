@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bowline::{Block, BlockId, Db, Error, Range, Result, Revision};
 use parking_lot::Mutex;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 use crate::truth::{Notes, Wanted};
 
 /// Prefixes of the keys; the last belongs to the leases.
@@ -158,7 +158,7 @@ pub fn one_lease(
     if by_time {
         let start = Instant::now();
         while db.leases().iter().any(|lease| lease.id == id) {
-            assert!(start.elapsed() < PATIENCE, "lease {id} does not expire");
+            assert!(start.elapsed() < TIMEOUT, "lease {id} does not expire");
             thread::sleep(Duration::from_millis(1));
         }
     } else {

@@ -324,10 +324,10 @@ fn load_by_transactions(path: &Path, edges: &Edges) -> Fallible<Load> {
 
 /// Waits until a file is there.
 fn wait_for_file(path: &Path) -> Fallible<()> {
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
     let begun = Instant::now();
     while !path.exists() {
-        check(begun.elapsed() < PATIENCE, "the view was not saved")?;
+        check(begun.elapsed() < TIMEOUT, "the view was not saved")?;
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
@@ -382,12 +382,9 @@ fn ask_until_built(db: &Db, hot: BlockId, start: BlockId) -> Fallible<Meanwhile>
 
 /// Asks for a block until the view is ready: how long that is after `opened`.
 fn ask_until_ready(db: &Db, hot: BlockId, opened: Instant) -> Fallible<Duration> {
-    const PATIENCE: Duration = Duration::from_secs(600);
+    const TIMEOUT: Duration = Duration::from_secs(600);
     while !db.stats().graph_view.is_ready {
-        check(
-            opened.elapsed() < PATIENCE,
-            "the view was not ready in time",
-        )?;
+        check(opened.elapsed() < TIMEOUT, "the view was not ready in time")?;
         hop(&db.snapshot().graph(), hot)?;
     }
     Ok(opened.elapsed())

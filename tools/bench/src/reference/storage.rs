@@ -224,11 +224,11 @@ fn compactions(place: &Place) -> Vec<Row<'_>> {
 }
 
 fn wait_for_compaction(db: &Db, before: &CountersSnapshot) -> Fallible<()> {
-    const PATIENCE: Duration = Duration::from_secs(120);
+    const TIMEOUT: Duration = Duration::from_secs(120);
     let start = Instant::now();
     while db.stats().engine.counters.compactions == before.compactions {
         check(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < TIMEOUT,
             "nothing was merged in two minutes",
         )?;
         std::thread::sleep(Duration::from_micros(200));

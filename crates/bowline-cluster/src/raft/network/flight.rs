@@ -1,11 +1,11 @@
 //! The requests of one replication stream that wait for their replies.
 //!
 //! openraft notes when it yields a request. It takes a reply as the answer to every noted request that ends
-//! at or before the acknowledged entry, and believes that the peer was heard at the time of the last of them.
-//! A request without entries, which only tells of a commit, ends where the request before it ends. So the
-//! reply to the first would count as a reply to the second, which may be much younger: a leader that slept
-//! between the two would believe that it still leads, and would serve lease reads and linearizable reads
-//! from a state that others have left behind.
+//! at or before the acknowledged entry, and assumes that the peer was heard at the time of the last of them.
+//! A request without entries, which only advances the commit index, ends where the request before it ends. So the
+//! reply to the first would count as a reply to the second, which may be much younger: a leader that was suspended
+//! between the two would believe that it still leads, and would serve lease reads and linearizable reads from an
+//! outdated state.
 //!
 //! Invariant: while openraft handles the acknowledgement of an entry, each request which it has yielded and
 //! which ends at or before this entry has been answered. Two rules keep it:

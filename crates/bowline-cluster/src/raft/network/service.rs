@@ -365,7 +365,7 @@ where
         self.service.led_by(&vote).await?;
         let last = meta.last_log_id;
         let last = last.ok_or_else(|| Status::invalid_argument("a snapshot of nothing"))?;
-        // openraft would panic. One who leads no more hears of the later vote.
+        // openraft would panic. A deposed leader learns of the later vote.
         let known = known_of(&self.raft.metrics().borrow_watched());
         if let Some(applied) = known.applied.filter(|_| vote >= known.vote) {
             wire::check_one_log(&last, &applied)?;

@@ -317,12 +317,12 @@ impl StateMachine {
 impl StateMachine {
     /// Waits for another member's snapshot that has every entry up to `until` and every one that was applied, and
     /// replaces the tables by it. Nothing is applied meanwhile. Ends without one when the member closes, and when no leader
-    /// has said for `patience` that one is on its way, if there is a limit.
+    /// has announced one for `timeout`, if there is one.
     pub(crate) async fn be_repaired(
         &mut self,
         until: Option<LogId>,
         reason: String,
-        patience: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> Result<(), Error> {
         let last = self.last_applied.max(until).max(self.passed_over);
         let next = last.map_or(0, |id| id.index + 1);
@@ -339,7 +339,7 @@ impl StateMachine {
         let began = tokio::time::Instant::now();
         loop {
             let mut arrival = repairs.next();
-            // Looked at after that, so that nobody is missed.
+            // Checked after that, so that no request is missed.
             if repairs.yields() {
                 self.passed_over = last;
                 repairs.put_off(reason);
@@ -351,7 +351,7 @@ impl StateMachine {
                     Err(_) if self.log.is_closing() => return Err(Error::stopped("it is closed")),
                     Err(_) => {
                         let heard = repairs.promised_at().map_or(began, |at| at.max(began));
-                        if patience.is_some_and(|patience| heard.elapsed() > patience) {
+                        if timeout.is_some_and(|timeout| heard.elapsed() > timeout) {
                             return Err(Error::Timeout);
                         }
                     }

@@ -1,8 +1,8 @@
-//! What changed since a saved base: the versions of edges that are newer than it.
+//! The changes since a saved base: the edges whose newest version is newer than the base.
 //!
-//! The tree of edges holds the revision of the base, so every edge that the base has and the graph has no longer
-//! still has its tombstone, and every edge that came has its put. Between the two revisions versions may be missing:
-//! the result leads from the base to the edges of the later revision, not through those between.
+//! The tree of edges keeps history from the revision of the base on. So an edge of the base that was deleted since still
+//! has its tombstone, and an edge that was added since has its put. Versions between the two revisions may be missing: the
+//! changes lead from the base to the edges of the later revision, not through the revisions between.
 
 use std::ops::Bound;
 

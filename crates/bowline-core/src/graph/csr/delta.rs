@@ -375,7 +375,7 @@ impl Delta {
         }
     }
 
-    /// Notes that a row is read in parts. Perhaps the chunk's rows are copied for those who come later, into at most
+    /// Notes that a row is read in parts. Perhaps the chunk's rows are copied for later readers, into at most
     /// `room_bytes`.
     pub(super) fn flatten(
         &self,

@@ -20,24 +20,24 @@
 //! - *Save*, in the background after a build and after a fold, and at a clean close: the state is folded into the file
 //!   `graph-view`, and the tree of edges holds the revision of the file. *Load*: the file, with what changed since
 //!   (`catch_up`), takes the place of a build.
-//! - *Fold*: also when the base and the deltas are over the budget. If what comes of it leaves no room for changes, the
-//!   view forgets itself, as over the budget.
+//! - *Fold*: also when the base and the deltas are over the budget. If the new base leaves no space for changes, the
+//!   view is discarded, as one over the budget.
 //! - A snapshot at R is answered when base ≤ R ≤ applied. All else is answered by the trees.
 //!
 //! # Invariants
 //!
 //! - Every change of an edge in (base, published] is in the state or pending: collecting begins in the commit
-//!   order, and a view that cannot keep a change forgets itself.
+//!   order, and a view that cannot keep a change is discarded.
 //! - A state is never changed after it was stored: a reader that holds one needs no lock.
-//! - `applied` is raised after the state that has these changes was stored, so who sees `applied` first and
-//!   then the state sees a state that is as new, or newer. A newer one answers too, as edges carry the
-//!   revisions that have them; only a newer base does not, and it says so by its revision.
-//! - `generation` changes under the lock of `pending` whenever the view is forgotten. Who computed a state
-//!   outside of that lock stores it only if the generation is the one that it began with.
-//! - A revision is saved only once it is durable: the database never goes back below it and forward to the same
-//!   number with other edges. So a file of this database at the revision of now has the edges of now.
-//! - A file of an older revision is believed only if the manifest says that the tree of edges holds that revision: then
-//!   each edge that changed since has a version that says so. The file is written while the revision is pinned, and
+//! - `applied` is raised after the state with these changes was stored. So a reader that loads `applied` first and
+//!   then the state finds a state that is as new, or newer. A newer state answers, too, as edges carry the revisions
+//!   that have them; one with a newer base does not, and a reader sees that by the base's revision.
+//! - `generation` changes under the lock of `pending` whenever the view is discarded. A thread that computed a state
+//!   outside of that lock stores it only if the generation has not changed since it began.
+//! - A revision is saved only once it is durable: a crash cannot take it back, so the same number never stands for
+//!   other edges. So a file of this database with the present revision has the present edges.
+//! - A file of an older revision is used only if the manifest records that the tree of edges holds that revision: then
+//!   each edge that changed since has a newer version. The file is written while the revision is pinned, and
 //!   held before the pin is dropped.
 
 mod build;
@@ -125,7 +125,7 @@ pub struct GraphView {
     pending: Mutex<Pending>,
     state: ArcSwapOption<State>,
     applied: AtomicU64,
-    /// Held by who builds, drains or folds.
+    /// Held by the thread that builds, drains or folds.
     work: Mutex<Work>,
     /// Rows that the trees were asked for.
     tree_rows: AtomicU64,
@@ -134,7 +134,7 @@ pub struct GraphView {
     is_unsaved: AtomicBool,
     /// Whether the file is worth being written: after a build and after a fold.
     is_save_due: AtomicBool,
-    /// Held by who writes the file.
+    /// Held by the thread that writes the file.
     saving: Mutex<()>,
 }
 

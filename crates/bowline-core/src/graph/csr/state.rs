@@ -401,7 +401,7 @@ impl State {
         })
     }
 
-    /// The same in parts: what lies together in the base comes as one, so that who copies a row copies slices.
+    /// The same in parts: adjacent edges of the base come as one slice, so that a row is copied by slices.
     #[inline]
     pub(crate) fn visit_parts<B>(
         &self,

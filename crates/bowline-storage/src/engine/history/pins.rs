@@ -1,7 +1,7 @@
 //! History pins: which revisions flush and compaction must keep.
 //!
 //! Four things keep history: pinned snapshots, watches that read the past, the history setting, and the revision that
-//! a tree is told to hold, which the manifest remembers. The
+//! a tree holds, which the manifest records. The
 //! *floor* is the oldest revision that can be read without a pin. One small mutex guards all of it. No
 //! read takes it: it is locked when a pin is made or dropped, and when a flush or compaction begins.
 //!

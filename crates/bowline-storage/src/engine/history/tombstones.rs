@@ -1,9 +1,10 @@
-//! Which tombstones a member of a cluster keeps.
+//! The tombstones that a cluster member keeps in addition, for conflict detection.
 //!
-//! After a crash, entries of the replicated log are applied again. What they do depends on which keys
-//! have changed since some revision, and they must find the same changes as the first time, although the
-//! floor has risen since. So a member keeps every tombstone above an agreed revision, and raises that
-//! revision only when the tables contain the log entry that agreed on it.
+//! After a crash, a member applies entries of the replicated log again. The result of an entry depends on which keys have
+//! changed since some revision, and the second application must find the same changes as the first, although the history
+//! floor has risen since. So a member keeps every tombstone above an agreed revision.
+//!
+//! Invariant: that revision is raised only when the tables contain the log entry that agreed on the new one.
 
 use std::collections::VecDeque;
 

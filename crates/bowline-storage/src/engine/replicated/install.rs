@@ -275,7 +275,7 @@ impl Engine {
     /// Waits until the files are removed: an obsolete table stays until its last reader drops it, and would
     /// then remove a file that has come under its name.
     fn wait_until_gone(&self, paths: &[PathBuf]) -> Result<()> {
-        // The locks of the engine are held meanwhile. Who has more patience tries again.
+        // The locks of the engine are held meanwhile. A caller that can wait longer tries again.
         const WAIT_MAX: Duration = Duration::from_secs(1);
         const PAUSE: Duration = Duration::from_millis(10);
         let core = &*self.core;

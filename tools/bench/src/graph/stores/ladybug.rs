@@ -25,7 +25,7 @@ struct Ready {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct Reply {
     ns: u64,
     numbers: Vec<u64>,
 }
@@ -113,7 +113,7 @@ impl GraphStore for Ladybug {
         writeln!(questions, "{asked}")?;
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
-        let told: Told = serde_json::from_str(&line)
+        let told: Reply = serde_json::from_str(&line)
             .map_err(|error| format!("{LADYBUG} gave no answer: {error}"))?;
         Ok(Answers {
             elapsed: Duration::from_nanos(told.ns),

@@ -1,11 +1,11 @@
-//! The judge of one watcher of every key: the order and completeness of its events.
+//! The events that one watcher of every key received, and the checks of their order and completeness.
 //!
-//! It plays the events on a state of its own: revisions rise, a key changes once in each, an event fits the key as it
-//! was and tells what that was. A word of progress says that all up to a revision has come: it is never older than what
-//! was told before, and no event of it or an older revision comes after it.
+//! The events are applied to a state: revisions ascend, a key changes once per revision, and an event agrees with the
+//! state before it, also in its previous entry. A progress notification says that everything up to a revision was
+//! delivered: it is never older than what was delivered before, and no event of that or an older revision follows.
 //!
-//! Whether something was left out, all of it, is judged at the end: the state must be what members hold, every
-//! acknowledged change must have been told, and all watchers must have been told the same.
+//! Completeness is checked at the end: the state must be that of the members, every acknowledged change must have been
+//! delivered, and all watchers must have received the same.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ use bowline_client::{Entry, Event, EventKind};
 /// What a key was made by each revision that changed it: its new value, or nothing.
 pub(crate) type History = BTreeMap<Vec<u8>, BTreeMap<u64, Option<Vec<u8>>>>;
 
-/// The state that a watcher was told.
+/// The state that follows from the events of a watcher.
 #[derive(Default)]
-pub(crate) struct Told {
+pub(crate) struct Observed {
     pub(crate) name: String,
     /// Of the newest event.
     revision: u64,
-    /// The newest word of progress.
+    /// The revision of the newest progress notification.
     promised: u64,
     pub(crate) keys: BTreeMap<Vec<u8>, Entry>,
     pub(crate) history: History,
@@ -30,12 +30,12 @@ pub(crate) struct Told {
     pub(crate) opened: u64,
 }
 
-impl Told {
-    pub(crate) fn new(name: String, revision: u64) -> Told {
-        Told {
+impl Observed {
+    pub(crate) fn new(name: String, revision: u64) -> Observed {
+        Observed {
             name,
             revision,
-            ..Told::default()
+            ..Observed::default()
         }
     }
 
@@ -136,8 +136,8 @@ mod tests {
         })
     }
 
-    fn told() -> Told {
-        let mut told = Told::new("w".to_owned(), 1);
+    fn told() -> Observed {
+        let mut told = Observed::new("w".to_owned(), 1);
         told.take(vec![
             put(kv("a", 2, 1, 2), None),
             put(kv("b", 2, 1, 2), None),
@@ -146,7 +146,7 @@ mod tests {
         told
     }
 
-    fn refused(change: impl FnOnce(&mut Told)) -> String {
+    fn refused(change: impl FnOnce(&mut Observed)) -> String {
         let mut told = told();
         let panic = catch_unwind(AssertUnwindSafe(|| change(&mut told)));
         *panic.expect_err("it is refused").downcast().expect("text")
@@ -166,7 +166,7 @@ mod tests {
     /// Planted: each way in which a watch can lie is refused, and for what it is.
     #[test]
     fn what_is_wrong_is_refused() {
-        type Lie = fn(&mut Told);
+        type Lie = fn(&mut Observed);
         let lies: [(&str, Lie); 7] = [
             ("progress goes back", |told| told.progress(3)),
             ("progress goes back", |told| {
