@@ -2,11 +2,12 @@
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::etcdserverpb::cluster_client::ClusterClient;
-use bowline_proto::v1;
+use bowline_proto::v1::MemberRepairRequest;
 use bowline_proto::v1::members_client::MembersClient;
 
 use crate::caller::{Caller, Repeat};
-use crate::{Header, ReadLevel, Result};
+use crate::v1::senseless;
+use crate::{Header, MemberId, ReadLevel, Result};
 
 /// A member of a cluster.
 ///
@@ -17,7 +18,7 @@ use crate::{Header, ReadLevel, Result};
 /// let voters = |member: &Member| !member.is_learner;
 /// let members = client.members(ReadLevel::Linearizable).await?.members;
 /// for member in members.into_iter().filter(voters) {
-///     println!("{:x} {} at {}", member.id, member.name, member.client_urls.join(", "));
+///     println!("{} {} at {}", member.id, member.name, member.client_urls.join(", "));
 /// }
 /// # Ok(())
 /// # }
@@ -25,8 +26,8 @@ use crate::{Header, ReadLevel, Result};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Member {
-    /// Its number.
-    pub id: u64,
+    /// Its id.
+    pub id: MemberId,
     /// Its name; empty until it has started.
     pub name: String,
     /// Its addresses for other members.
@@ -44,7 +45,7 @@ pub struct Member {
 /// use bowline_client::{Members, ReadLevel};
 ///
 /// let known: Members = client.members(ReadLevel::Eventual).await?;
-/// println!("member {:x} knows {} members", known.header.member_id, known.members.len());
+/// println!("member {} knows {} members", known.header.member_id, known.members.len());
 /// # Ok(())
 /// # }
 /// ```
@@ -64,7 +65,7 @@ pub struct Members {
 /// use bowline_client::AddReply;
 ///
 /// let added: AddReply = client.add_learner(["http://10.0.0.4:2380"]).await?;
-/// println!("start member {:x}, the last of {}", added.member.id, added.members.len());
+/// println!("start member {}, the last of {}", added.member.id, added.members.len());
 /// # Ok(())
 /// # }
 /// ```
@@ -82,7 +83,7 @@ pub struct AddReply {
 impl From<pb::Member> for Member {
     fn from(member: pb::Member) -> Member {
         Member {
-            id: member.id,
+            id: MemberId::new(member.id),
             name: member.name,
             peer_urls: member.peer_ur_ls,
             client_urls: member.client_ur_ls,
@@ -135,16 +136,18 @@ pub(crate) async fn add(
             |channel, request| async move { ClusterClient::new(channel).member_add(request).await },
         )
         .await?;
+    // The member was added, whatever the reply leaves out.
+    let nameless = || senseless("it does not say which member was added").of_change();
     Ok(AddReply {
         header: Header::new(reply.header, &metadata),
-        member: reply.member.map(Member::from).unwrap_or_default(),
+        member: reply.member.map(Member::from).ok_or_else(nameless)?,
         members: members(reply.members),
     })
 }
 
 /// See [`Client::remove_member`](crate::Client::remove_member).
-pub(crate) async fn remove(caller: &Caller, id: u64) -> Result<Members> {
-    let request = pb::MemberRemoveRequest { id };
+pub(crate) async fn remove(caller: &Caller, id: MemberId) -> Result<Members> {
+    let request = pb::MemberRemoveRequest { id: id.get() };
     let (reply, metadata) =
         caller
             .call(
@@ -163,8 +166,15 @@ pub(crate) async fn remove(caller: &Caller, id: u64) -> Result<Members> {
 }
 
 /// See [`Client::update_member`](crate::Client::update_member).
-pub(crate) async fn update(caller: &Caller, id: u64, peer_ur_ls: Vec<String>) -> Result<Members> {
-    let request = pb::MemberUpdateRequest { id, peer_ur_ls };
+pub(crate) async fn update(
+    caller: &Caller,
+    id: MemberId,
+    peer_ur_ls: Vec<String>,
+) -> Result<Members> {
+    let request = pb::MemberUpdateRequest {
+        id: id.get(),
+        peer_ur_ls,
+    };
     let (reply, metadata) =
         caller
             .call(
@@ -183,16 +193,16 @@ pub(crate) async fn update(caller: &Caller, id: u64, peer_ur_ls: Vec<String>) ->
 }
 
 /// See [`Client::repair_member`](crate::Client::repair_member).
-pub(crate) async fn repair(caller: &Caller, id: u64) -> Result<()> {
-    let request = v1::MemberRepairRequest { id };
+pub(crate) async fn repair(caller: &Caller, id: MemberId) -> Result<()> {
+    let request = MemberRepairRequest { id: id.get() };
     let send = |channel, request| async move { MembersClient::new(channel).repair(request).await };
     let repaired = caller.call(Repeat::Always, None, request, send).await;
     repaired.map(drop)
 }
 
 /// See [`Client::promote_member`](crate::Client::promote_member).
-pub(crate) async fn promote(caller: &Caller, id: u64) -> Result<Members> {
-    let request = pb::MemberPromoteRequest { id };
+pub(crate) async fn promote(caller: &Caller, id: MemberId) -> Result<Members> {
+    let request = pb::MemberPromoteRequest { id: id.get() };
     let (reply, metadata) =
         caller
             .call(

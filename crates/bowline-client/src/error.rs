@@ -234,9 +234,6 @@ pub enum Error {
         /// Its modification revision; `None`: it is absent.
         actual: Option<Revision>,
     },
-    /// The transaction has been committed.
-    #[error("the transaction has been committed: begin another one")]
-    TransactionDone,
     /// The server does not have this request.
     #[error("the server does not have this request: {message}")]
     Unimplemented {

@@ -49,7 +49,7 @@ impl History {
         History { caller, request }
     }
 
-    /// At most this many versions, the newest.
+    /// At most this many versions, the newest. 0 is no limit, as in etcd.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {

@@ -127,6 +127,14 @@ impl KeyRange {
     }
 
     /// As the wire has it: empty for one key, a zero byte for no end, else the key to stop before.
+    ///
+    /// ```
+    /// use bowline_client::KeyRange;
+    ///
+    /// assert_eq!(KeyRange::prefix("a/").end(), "a0");
+    /// assert_eq!(KeyRange::key("a").end(), "");
+    /// assert_eq!(KeyRange::all().end(), "\0");
+    /// ```
     #[must_use]
     pub fn end(&self) -> &Bytes {
         &self.end

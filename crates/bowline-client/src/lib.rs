@@ -98,7 +98,10 @@ mod transaction;
 mod v1;
 mod watch;
 
-pub use bowline_types::{Expected, Isolation, LeaseId, ReadLevel, Revision, Touched};
+pub use bowline_types::{
+    Expected, Isolation, LeaseId, MemberId, ParseLeaseIdError, ParseMemberIdError, ReadLevel,
+    Revision, Touched,
+};
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;
 pub use client::Client;

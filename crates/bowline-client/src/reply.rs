@@ -5,7 +5,7 @@ use bowline_types::Revision;
 use bytes::Bytes;
 use tonic::metadata::MetadataMap;
 
-use crate::{LeaseId, ReadLevel};
+use crate::{LeaseId, MemberId, ReadLevel};
 
 /// The metadata in which a read says how fresh it has to be, and an answer how fresh it is.
 pub(crate) const READ_LEVEL: &str = "bowline-read";
@@ -19,7 +19,7 @@ const APPLIED: &str = "bowline-applied";
 /// use bowline_client::Header;
 ///
 /// let Header { revision, member_id, read_level, .. } = client.get("greeting").await?.header;
-/// println!("member {member_id:x} is at revision {revision}, read at level {read_level:?}");
+/// println!("member {member_id} is at revision {revision}, read at level {read_level:?}");
 /// # Ok(())
 /// # }
 /// ```
@@ -29,7 +29,7 @@ pub struct Header {
     /// The cluster that answered.
     pub cluster_id: u64,
     /// The member that answered.
-    pub member_id: u64,
+    pub member_id: MemberId,
     /// The revision of the change; for a read the newest revision of the member, also when an older one
     /// was requested.
     pub revision: Revision,
@@ -47,11 +47,22 @@ impl Header {
         let text = |name| metadata.get(name)?.to_str().ok();
         Header {
             cluster_id: header.cluster_id,
-            member_id: header.member_id,
+            member_id: MemberId::new(header.member_id),
             revision: Revision::new(unsigned(header.revision)),
             raft_term: header.raft_term,
             read_level: text(READ_LEVEL).and_then(|level| level.parse().ok()),
             applied_index: text(APPLIED).and_then(|index| index.parse().ok()),
+        }
+    }
+
+    /// The header of one operation of a transaction. Servers send only its revision there, or nothing.
+    pub(crate) fn of_operation(self, header: &Header) -> Header {
+        Header {
+            revision: match header.revision {
+                Revision::ZERO => self.revision,
+                revision => revision,
+            },
+            ..self
         }
     }
 }

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::caller::{Caller, Repeat};
-use crate::{Error, Header, ReadLevel, Result};
+use crate::{Error, Header, MemberId, ReadLevel, Result};
 
 pub(crate) fn wire_level(level: ReadLevel) -> pb::ReadLevel {
     match level {
@@ -34,7 +34,7 @@ pub(crate) fn header(header: Option<pb::Header>) -> Result<(Header, Revision)> {
     };
     let known = Header {
         cluster_id: header.cluster_id,
-        member_id: header.member_id,
+        member_id: MemberId::new(header.member_id),
         revision: Revision::new(header.revision),
         raft_term: header.raft_term,
         // A write was read at no revision.
@@ -62,6 +62,16 @@ macro_rules! read_settings {
             }
 
             /// The required freshness. Default: [`ReadLevel::Linearizable`].
+            ///
+            /// ```no_run
+            /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+            /// use bowline_client::ReadLevel;
+            ///
+            /// let history = client.history("config").level(ReadLevel::Eventual).await?;
+            /// println!("{} changes", history.versions.len());
+            /// # Ok(())
+            /// # }
+            /// ```
             pub fn level(mut self, level: ReadLevel) -> $name {
                 self.request
                     .read
@@ -71,6 +81,16 @@ macro_rules! read_settings {
             }
 
             /// Reads at this revision. Default: the newest.
+            ///
+            /// ```no_run
+            /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+            /// use bowline_client::Revision;
+            ///
+            /// let stats = client.graph().stats().revision(Revision::new(100)).await?;
+            /// println!("{} edges then", stats.stats.edges);
+            /// # Ok(())
+            /// # }
+            /// ```
             pub fn revision(mut self, revision: crate::Revision) -> $name {
                 self.request.read.get_or_insert_default().revision = revision.get();
                 self

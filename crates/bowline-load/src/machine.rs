@@ -139,7 +139,7 @@ pub(crate) fn leader(endpoints: &[String]) -> Result<String> {
     let mut last = Error::Unreachable("no endpoint knows a leader".to_owned());
     for endpoint in endpoints {
         match status_of(endpoint) {
-            Ok(status) if status.leader != 0 && status.leader == status.header.member_id => {
+            Ok(status) if status.leader == Some(status.header.member_id) => {
                 return Ok(endpoint.clone());
             }
             Ok(_) => {}

@@ -73,6 +73,13 @@ impl fmt::Display for Expected {
     }
 }
 
+/// The modification revision of the key; `None` for an absent one.
+impl From<Expected> for Option<Revision> {
+    fn from(expected: Expected) -> Option<Revision> {
+        expected.revision()
+    }
+}
+
 /// As expected of a key whose modification revision was looked up: `None` when it was absent.
 impl From<Option<Revision>> for Expected {
     fn from(revision: Option<Revision>) -> Expected {

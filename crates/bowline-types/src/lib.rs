@@ -8,6 +8,7 @@
 //! ```text
 //!   block_id     ids of blocks
 //!   lease_id     ids of leases
+//!   member_id    ids of members of a cluster
 //!   revision     numbers of committed transactions
 //!   graph        blocks, edges, directions, writes of the graph
 //!   answer       neighbors, traversals, paths, figures
@@ -25,6 +26,7 @@ mod graph;
 mod isolation;
 mod key;
 mod lease_id;
+mod member_id;
 mod read_level;
 mod revision;
 mod touched;
@@ -36,6 +38,7 @@ pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
 pub use isolation::Isolation;
 pub use key::show_key;
 pub use lease_id::{LeaseId, ParseLeaseIdError};
+pub use member_id::{MemberId, ParseMemberIdError};
 pub use read_level::ReadLevel;
 pub use revision::Revision;
 pub use touched::Touched;

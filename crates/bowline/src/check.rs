@@ -49,8 +49,8 @@ pub struct Check {
     pub blocks: u64,
     /// The number of edges read, each in both directions.
     pub edges: u64,
-    /// The revision at which the cross-references were read; 0 when damaged files prevented it.
-    pub revision: Revision,
+    /// The revision at which the cross-references were read; `None` when damaged files prevented it.
+    pub revision: Option<Revision>,
 }
 
 impl Check {
@@ -74,7 +74,7 @@ impl Check {
             keys: 0,
             blocks: 0,
             edges: 0,
-            revision: Revision::ZERO,
+            revision: None,
         }
     }
 
@@ -144,7 +144,7 @@ pub(crate) fn check_open(handle: &Handle) -> Result<Check> {
 /// Verifies the cross-references at the newest revision.
 pub(crate) fn check_trees(handle: &Handle, check: &mut Check) -> Result<()> {
     let snapshot = Snapshot::newest(handle);
-    check.revision = snapshot.revision();
+    check.revision = Some(snapshot.revision());
     let mut pass = Pass {
         core: handle,
         snapshot: &snapshot,

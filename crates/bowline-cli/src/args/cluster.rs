@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bowline::Revision;
+use bowline_client::MemberId;
 use clap::{Args, Subcommand};
 
 use super::RestoredDir;
@@ -40,7 +41,7 @@ pub enum ClusterCommand {
     MoveLeader {
         /// The new leader, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
-        id: u64,
+        id: MemberId,
     },
     /// Save the database of a member to a file, and restore it from one
     #[command(
@@ -98,7 +99,7 @@ pub enum Member {
     Remove {
         /// The member, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
-        id: u64,
+        id: MemberId,
     },
     /// Make a learner that has caught up a voter
     #[command(after_help = "Examples:
@@ -106,7 +107,7 @@ pub enum Member {
     Promote {
         /// The member, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
-        id: u64,
+        id: MemberId,
     },
     /// Replace the data of a member by that of the leader; its log, vote and id stay
     #[command(after_help = "Examples:
@@ -114,7 +115,7 @@ pub enum Member {
     Repair {
         /// The member, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
-        id: u64,
+        id: MemberId,
     },
     /// Change the peer URLs of a member
     #[command(after_help = "Examples:
@@ -122,7 +123,7 @@ pub enum Member {
     Update {
         /// The member, in hexadecimal digits as `member list` shows it
         #[arg(value_parser = parse_id)]
-        id: u64,
+        id: MemberId,
         /// The addresses at which other members reach it, as in http://10.0.0.4:2380
         #[arg(required = true, value_delimiter = ',', value_parser = parse_peer_url)]
         peer_urls: Vec<String>,
@@ -244,9 +245,8 @@ pub enum Alarm {
 }
 
 /// A member's number, in hexadecimal digits.
-fn parse_id(text: &str) -> Result<u64, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).map_err(|_| {
+fn parse_id(text: &str) -> Result<MemberId, String> {
+    text.parse().map_err(|_| {
         "expected up to 16 hexadecimal digits, as `bowline member list` shows them".to_owned()
     })
 }
@@ -273,8 +273,9 @@ mod tests {
 
     #[test]
     fn members_are_named_in_hexadecimal() {
-        assert_eq!(parse_id("8e9e05c52164694d"), Ok(0x8e9e_05c5_2164_694d));
-        assert_eq!(parse_id("0x10"), Ok(16));
+        let id = MemberId::new(0x8e9e_05c5_2164_694d);
+        assert_eq!(parse_id("8e9e05c52164694d"), Ok(id));
+        assert_eq!(parse_id("0x10"), Ok(MemberId::new(16)));
         for text in ["", "g", "8e9e05c52164694d0", "-1"] {
             assert!(parse_id(text).is_err(), "{text}");
         }

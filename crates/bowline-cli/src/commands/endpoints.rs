@@ -5,7 +5,6 @@ use std::time::Instant;
 use bowline::Revision;
 use bowline_client::ReadLevel;
 
-use super::members::member_id;
 use crate::args::Output;
 use crate::args::cluster::Endpoint as Args;
 use crate::context::Context;
@@ -78,11 +77,11 @@ fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
             }
         };
         let row = vec![
-            member_id(status.header.member_id).into(),
+            status.header.member_id.to_string().into(),
             status.version.as_str().into(),
             size(status.db_size_bytes),
             size(status.db_size_in_use_bytes),
-            Field::Flag(status.leader == status.header.member_id),
+            Field::Flag(status.leader == Some(status.header.member_id)),
             Field::Flag(status.is_learner),
             status.raft_term.into(),
             status.raft_index.into(),
@@ -130,7 +129,7 @@ fn hashkv(
             endpoint.into(),
             u64::from(hash.hash).into(),
             asked.into(),
-            hash.compact_revision.into(),
+            hash.compact_revision.map_or(0, Revision::get).into(),
         ])
     });
     context.rows(&["endpoint", "hash", "revision", "compacted"], rows)

@@ -9,7 +9,6 @@ use bowline::StorageError;
 use bowline_storage::version::Layout;
 use clap::CommandFactory;
 
-use super::members::member_id;
 use crate::args::cluster::Alarm;
 use crate::args::{Checkpoint, Cli, Compact, Completions, Output, Stats};
 use crate::context::{Context, counted, usage};
@@ -78,7 +77,7 @@ pub(crate) fn alarm(context: &mut Context<'_, '_>, args: &Alarm) -> Result<(), F
         Alarm::Disarm => remote.wait(remote.client.disarm())?,
     };
     let rows = alarms.into_iter().map(|alarm| {
-        let member = member_id(alarm.member_id);
+        let member = alarm.member_id.to_string();
         Ok(vec![member.into(), alarm.kind.to_string().into()])
     });
     context.rows(&["member", "alarm"], rows)
@@ -117,10 +116,13 @@ fn check_member(context: &mut Context<'_, '_>, path: &Path) -> Result<(), Failur
         error => error.into(),
     })?;
     print_check(context, &check)?;
+    // A check without a problem has read the trees.
+    let Some(revision) = check.revision else {
+        return Ok(());
+    };
     context.remark(&format!(
-        "the directory of a member: verified as of revision {}; the member applies what its log holds after that \
-         when it starts",
-        check.revision
+        "the directory of a member: verified as of revision {revision}; the member applies what its log holds after \
+         that when it starts"
     ))
 }
 

@@ -1,17 +1,12 @@
 //! `member list`, `add`, `remove`, `promote`, `repair`, `update`, and `move-leader`.
 
-use bowline_client::{Error, Member, ReadLevel};
+use bowline_client::{Error, Member, MemberId, ReadLevel};
 
 use crate::args::cluster::Member as Args;
 use crate::context::{Context, not_found};
 use crate::exit::Failure;
 use crate::output::Field;
 use crate::store::remote::{KEYS_TIMEOUT, Remote};
-
-/// A member's number as it is written: in hexadecimal, as etcd's tools do.
-pub(super) fn member_id(id: u64) -> String {
-    format!("{id:x}")
-}
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
     let remote = context.remote(KEYS_TIMEOUT)?;
@@ -28,10 +23,8 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
             } else {
                 remote.wait(remote.client.add_member(urls))?
             };
-            let id = member_id(added.member.id);
-            let name = name
-                .clone()
-                .unwrap_or_else(|| name_before_start(added.member.id));
+            let id = added.member.id;
+            let name = name.clone().unwrap_or_else(|| name_before_start(id));
             let start = start_command(&name, &added.member, &added.members);
             context.remark(&format!("added {id}; start it with:\n\n{start}\n"))?;
             added.members
@@ -40,7 +33,6 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
         Args::Promote { id } => about(&remote, *id, remote.client.promote_member(*id))?.members,
         Args::Repair { id } => {
             about(&remote, *id, remote.client.repair_member(*id))?;
-            let id = member_id(*id);
             context.remark(&format!(
                 "member {id} replaces its data by the leader's; until it is done it refuses clients\n"
             ))?;
@@ -61,7 +53,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
     ];
     let rows = members.into_iter().map(|member| {
         Ok(vec![
-            member_id(member.id).into(),
+            member.id.to_string().into(),
             member.name.as_str().into(),
             Field::Flag(!member.name.is_empty()),
             Field::Flag(member.is_learner),
@@ -75,7 +67,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Fail
 /// Waits for the reply to a request about a member; says so where there is no such member.
 fn about<T>(
     remote: &Remote,
-    id: u64,
+    id: MemberId,
     request: impl Future<Output = bowline_client::Result<T>>,
 ) -> Result<T, Failure> {
     let error = match remote.outcome(request)? {
@@ -94,15 +86,14 @@ fn about<T>(
     if !is_missing {
         return Err(error.into());
     }
-    let id = member_id(id);
     Err(not_found(format!(
         "no member `{id}` in this cluster: `bowline member list` shows its members"
     )))
 }
 
 /// What a member is called that has not been started: it gives its name to the cluster when it starts.
-fn name_before_start(id: u64) -> String {
-    format!("member-{}", member_id(id))
+fn name_before_start(id: MemberId) -> String {
+    format!("member-{id}")
 }
 
 /// The command that starts a member that was added. It listens for clients on the port below that for members, as the
@@ -148,8 +139,8 @@ fn port_below(url: &str) -> Option<String> {
     Some(format!("{host}:{}", port.checked_sub(1)?))
 }
 
-pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: u64) -> Result<(), Failure> {
+pub(crate) fn move_leader(context: &mut Context<'_, '_>, id: MemberId) -> Result<(), Failure> {
     let remote = context.remote(KEYS_TIMEOUT)?;
     about(&remote, id, remote.client.move_leader(id))?;
-    context.record(&[("leader", member_id(id).into())])
+    context.record(&[("leader", id.to_string().into())])
 }

@@ -154,7 +154,7 @@ impl Target {
         let txn = remote
             .client
             .txn()
-            .when([Compare::mod_revision(range.clone()).equals(expected.mod_revision())])
+            .when([Compare::mod_revision(range.clone()).equals(expected)])
             .then([Operation::put(key.clone(), value)])
             .otherwise([Operation::get(range)]);
         let reply = remote.wait(txn)?;

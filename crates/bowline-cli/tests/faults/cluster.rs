@@ -389,8 +389,8 @@ impl Cluster {
         let all: Vec<_> = among.iter().zip(all).collect();
         let known = all.iter().filter_map(|(_, status)| status.as_ref());
         // An older one may be believed by who was asleep.
-        let newest = known.max_by_key(|status| status.raft_term)?.leader;
-        let is_it = |status: &Status| newest != 0 && status.header.member_id == newest;
+        let newest = known.max_by_key(|status| status.raft_term)?.leader?;
+        let is_it = |status: &Status| status.header.member_id == newest;
         let found = all
             .iter()
             .find(|(_, status)| status.as_ref().is_some_and(is_it));

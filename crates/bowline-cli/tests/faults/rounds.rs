@@ -385,7 +385,7 @@ async fn contents(cluster: &Cluster, shared: &Shared, member: usize, revision: u
         });
     }
     Contents {
-        keys: (hash.hash, hash.compact_revision.get()),
+        keys: (hash.hash, hash.compact_revision.map_or(0, Revision::get)),
         blocks,
         edges,
         ends,

@@ -1,7 +1,7 @@
 //! The client's calls for the members of a cluster.
 
 use super::Client;
-use crate::{AddReply, Members, ReadLevel, Result, cluster};
+use crate::{AddReply, MemberId, Members, ReadLevel, Result, cluster};
 
 fn texts<U: Into<String>>(all: impl IntoIterator<Item = U>) -> Vec<String> {
     all.into_iter().map(Into::into).collect()
@@ -14,7 +14,7 @@ impl Client {
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
     /// # use bowline_client::ReadLevel;
     /// for member in client.members(ReadLevel::Linearizable).await?.members {
-    ///     println!("{:x} {} {:?}", member.id, member.name, member.client_urls);
+    ///     println!("{} {} {:?}", member.id, member.name, member.client_urls);
     /// }
     /// # Ok(())
     /// # }
@@ -33,7 +33,7 @@ impl Client {
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
     /// let added = client.add_member(["http://10.0.0.4:2380"]).await?;
-    /// println!("start the new member now: {:x}", added.member.id);
+    /// println!("start the new member now: {}", added.member.id);
     /// # Ok(())
     /// # }
     /// ```
@@ -72,7 +72,7 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-    /// # let id = 0;
+    /// # let id = bowline_client::MemberId::new(7);
     /// let left = client.remove_member(id).await?;
     /// println!("{} members are left", left.members.len());
     /// # Ok(())
@@ -82,7 +82,7 @@ impl Client {
     /// # Errors
     /// `MemberNotFound`; `Unhealthy` when too few members would be left; those of [any
     /// change](crate::Error#errors-of-any-change).
-    pub async fn remove_member(&self, id: u64) -> Result<Members> {
+    pub async fn remove_member(&self, id: MemberId) -> Result<Members> {
         cluster::remove(&self.caller, id).await
     }
 
@@ -90,7 +90,7 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-    /// # let id = 0;
+    /// # let id = bowline_client::MemberId::new(7);
     /// client.update_member(id, ["http://10.0.0.9:2380"]).await?;
     /// # Ok(())
     /// # }
@@ -101,7 +101,7 @@ impl Client {
     /// change](crate::Error#errors-of-any-change).
     pub async fn update_member<U: Into<String>>(
         &self,
-        id: u64,
+        id: MemberId,
         peer_urls: impl IntoIterator<Item = U>,
     ) -> Result<Members> {
         cluster::update(&self.caller, id, texts(peer_urls)).await
@@ -111,7 +111,7 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-    /// # let id = 0;
+    /// # let id = bowline_client::MemberId::new(7);
     /// use bowline_client::Error;
     ///
     /// match client.promote_member(id).await {
@@ -125,7 +125,7 @@ impl Client {
     /// # Errors
     /// `MemberNotFound`, `NotLearner`; `LearnerNotReady` until it has caught up: try again; those of [any
     /// change](crate::Error#errors-of-any-change).
-    pub async fn promote_member(&self, id: u64) -> Result<Members> {
+    pub async fn promote_member(&self, id: MemberId) -> Result<Members> {
         cluster::promote(&self.caller, id).await
     }
 
@@ -149,7 +149,7 @@ impl Client {
     /// # Errors
     /// `MemberNotFound`; `Rejected` where no other member votes; those of [any
     /// change](crate::Error#errors-of-any-change).
-    pub async fn repair_member(&self, id: u64) -> Result<()> {
+    pub async fn repair_member(&self, id: MemberId) -> Result<()> {
         cluster::repair(&self.caller, id).await
     }
 }

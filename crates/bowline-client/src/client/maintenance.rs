@@ -1,7 +1,7 @@
 //! The client's calls to one member: its state, its alarms and its maintenance.
 
 use super::Client;
-use crate::{Alarm, HashKv, Header, Result, Snapshot, Status, maintenance};
+use crate::{Alarm, HashKv, Header, MemberId, Result, Snapshot, Status, maintenance};
 use bowline_types::Revision;
 
 impl Client {
@@ -135,7 +135,7 @@ impl Client {
     /// # Errors
     /// `BadTransferee` when `target` is no voter; `NotLeader` when no endpoint is the leader; those of [any
     /// change](crate::Error#errors-of-any-change).
-    pub async fn move_leader(&self, target: u64) -> Result<Header> {
+    pub async fn move_leader(&self, target: MemberId) -> Result<Header> {
         maintenance::move_leader(&self.caller, target).await
     }
 

@@ -7,7 +7,6 @@ mod lease;
 mod maintenance;
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -168,11 +167,11 @@ impl Client {
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-    /// let tx = client.begin();
+    /// let mut tx = client.begin();
     /// let greeting = tx.get("greeting").await?.unwrap_or_default();
     /// tx.put("copy", greeting)?;
     /// let committed = tx.commit().await?;
-    /// println!("revision {}", committed.revision);
+    /// println!("revision {:?}", committed.revision);
     /// # Ok(())
     /// # }
     /// ```
@@ -188,7 +187,7 @@ impl Client {
     /// use bowline_client::{ReadLevel, TransactionOptions};
     ///
     /// let options = TransactionOptions::default().level(ReadLevel::Lease);
-    /// let tx = client.begin_with(options);
+    /// let mut tx = client.begin_with(options);
     /// tx.put("k", "v")?;
     /// tx.commit().await?;
     /// # Ok(())
@@ -211,11 +210,12 @@ impl Client {
     /// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
     /// // A key, a block and an edge at one revision, and no count is lost, whoever else counts.
     /// client
-    ///     .transact(|tx| async move {
+    ///     .transact(async |tx| {
     ///         let count = tx.get("count").await?.map_or(0, |count| count.len());
     ///         tx.put("count", "i".repeat(count + 1))?;
-    ///         tx.put_block(Block::new(lib, "package"))?;
-    ///         tx.put_edge(Edge::new(app, "depends_on", lib))
+    ///         tx.put_block(Block::new(lib, "package"));
+    ///         tx.put_edge(Edge::new(app, "depends_on", lib));
+    ///         Ok(())
     ///     })
     ///     .await?;
     /// # Ok(())
@@ -224,10 +224,10 @@ impl Client {
     ///
     /// # Errors
     /// What `body` gives; `TooManyConflicts`; the errors of [`Transaction::commit`].
-    pub async fn transact<T, B>(&self, body: impl FnMut(Transaction) -> B) -> Result<T>
-    where
-        B: Future<Output = Result<T>>,
-    {
+    pub async fn transact<T>(
+        &self,
+        body: impl AsyncFnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
         let options = TransactionOptions::default();
         self.transact_with(options, body).await
     }
@@ -239,22 +239,19 @@ impl Client {
     /// use bowline_client::{Isolation, TransactionOptions};
     ///
     /// let options = TransactionOptions::default().isolation(Isolation::Snapshot);
-    /// client.transact_with(options, |tx| async move { tx.put("k", "v") }).await?;
+    /// client.transact_with(options, async |tx| tx.put("k", "v")).await?;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
     /// Those of [`Client::transact`].
-    pub async fn transact_with<T, B>(
+    pub async fn transact_with<T>(
         &self,
         options: TransactionOptions,
-        body: impl FnMut(Transaction) -> B,
-    ) -> Result<T>
-    where
-        B: Future<Output = Result<T>>,
-    {
-        transaction::repeat(|| self.begin_with(options), body).await
+        body: impl AsyncFnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        transaction::until_committed(|| self.begin_with(options), body).await
     }
 
     /// Begins a watch of a key or a range of keys.

@@ -329,6 +329,14 @@ macro_rules! limit_setting {
     ($name:ident, $what:literal) => {
         impl $name {
             #[doc = $what]
+            ///
+            /// ```no_run
+            /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+            /// let largest = client.graph().page_rank().limit(10).await?;
+            /// println!("{:?}", largest.values);
+            /// # Ok(())
+            /// # }
+            /// ```
             pub fn limit(mut self, count: u64) -> $name {
                 self.request.limit = Some(count);
                 self
@@ -362,7 +370,17 @@ limit_setting!(
 macro_rules! direction_setting {
     ($name:ident) => {
         impl $name {
-            /// Which way edges are followed. Default: [`Direction::Out`].
+            /// The direction in which edges are followed. Default: [`Direction::Out`].
+            ///
+            /// ```no_run
+            /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+            /// # use bowline_client::graph::{BlockId, Direction};
+            /// # let lib = BlockId::from_name("lib");
+            /// let near = client.graph().k_hop(lib, 2).direction(Direction::In).await?;
+            /// println!("{} blocks", near.blocks.len());
+            /// # Ok(())
+            /// # }
+            /// ```
             pub fn direction(mut self, direction: Direction) -> $name {
                 self.request.set_direction(direction.into_wire());
                 self
@@ -409,12 +427,28 @@ fn pair<T>(blocks: &[Bytes], values: Vec<T>, pairs: &mut Vec<(BlockId, T)>) -> R
 
 impl PageRank {
     /// The probability of following an edge instead of going anywhere, between 0 and 1. Default: 0.85.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let ranks = client.graph().page_rank().damping(0.9).await?;
+    /// println!("{:?}", ranks.values.first());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn damping(mut self, damping: f64) -> PageRank {
         self.request.damping = Some(damping);
         self
     }
 
     /// The number of iterations, at most 10,000. Default: 20.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let ranks = client.graph().page_rank().iterations(50).await?;
+    /// println!("{:?}", ranks.values.first());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn iterations(mut self, iterations: u32) -> PageRank {
         self.request.iterations = Some(iterations);
         self
@@ -449,6 +483,14 @@ impl Triangles {
 
 impl ClusteringCoefficients {
     /// Ignores the directions of edges. Default: an edge each way is possible, and counts.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let found = client.graph().clustering_coefficients().undirected().await?;
+    /// println!("{:.3} on average", found.sum / found.count as f64);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn undirected(mut self) -> ClusteringCoefficients {
         self.request.undirected = true;
         self
@@ -498,6 +540,14 @@ pub struct ValuesReply<T> {
 
 impl Communities {
     /// The largest number of iterations, at most 10,000; it ends earlier once no label changes. Default: 10.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let found = client.graph().communities().iterations(30).await?;
+    /// println!("{} communities", found.count);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn iterations(mut self, iterations: u32) -> Communities {
         self.request.iterations = Some(iterations);
         self
@@ -603,6 +653,18 @@ pub struct KHopReply {
 
 impl SimplePaths {
     /// Bounds the number of edges of a path. Default: no bound.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let mut paths = client.graph().simple_paths(app, lib).max_depth(4).await?;
+    /// while let Some(path) = paths.next().await? {
+    ///     println!("{:?}", path.blocks);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_depth(mut self, depth: u32) -> SimplePaths {
         self.request.max_depth = Some(depth);
         self

@@ -175,6 +175,16 @@ fn answered(count: u64, asked: usize) -> Result<usize> {
 
 impl Blocks {
     /// Leaves out the contents.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().blocks([app]).without_content().await?;
+    /// println!("{:?}", found.blocks);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn without_content(mut self) -> Blocks {
         self.request.without_content = true;
         self
@@ -294,18 +304,48 @@ pub struct EdgesReply {
 
 impl Neighbors {
     /// The direction in which edges are followed. Default: [`Direction::Out`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, Direction};
+    /// # let lib = BlockId::from_name("lib");
+    /// let users = client.graph().neighbors(lib).direction(Direction::In).await?;
+    /// println!("{} users", users.neighbors.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn direction(mut self, direction: Direction) -> Neighbors {
         self.request.set_direction(direction.into_wire());
         self
     }
 
     /// Follows only edges of these kinds. Default: every kind.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let needed = client.graph().neighbors(app).kinds(["depends_on", "builds_with"]).await?;
+    /// println!("{} packages", needed.neighbors.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> Neighbors {
         self.request.kinds.extend(kinds.into_iter().map(Into::into));
         self
     }
 
-    /// At most this many. [`NeighborsReply::more`] says whether there are others.
+    /// At most this many. [`NeighborsReply::more`] says whether there are others. 0 is no limit, as in etcd.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let first = client.graph().neighbors(app).limit(10).await?;
+    /// println!("{}", if first.more { "there are more" } else { "that is all" });
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn limit(mut self, limit: u64) -> Neighbors {
         self.request.limit = limit;
         self

@@ -19,6 +19,14 @@ macro_rules! kinds_setting {
     ($name:ident) => {
         impl $name {
             /// Only edges of these kinds. Default: every kind.
+            ///
+            /// ```no_run
+            /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+            /// let order = client.graph().order().kinds(["depends_on"]).await?;
+            /// println!("{:?}", order.order);
+            /// # Ok(())
+            /// # }
+            /// ```
             pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> $name {
                 self.request.kinds.extend(kinds.into_iter().map(Into::into));
                 self

@@ -52,12 +52,34 @@ impl PathStream {
     }
 
     /// The revision that is read.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let paths = client.graph().simple_paths(app, lib).await?;
+    /// println!("every path is of revision {}", paths.revision());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.parts.revision
     }
 
     /// The next path; `None` after the last.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let mut paths = client.graph().simple_paths(app, lib).await?;
+    /// while let Some(path) = paths.next().await? {
+    ///     println!("{:?}", path.blocks);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Disconnected`, `TimedOut`, `InvalidReply` when the stream ends before its last part. What came before
@@ -81,12 +103,36 @@ impl PathStream {
     }
 
     /// Whether a limit left paths out. Known once [`next`](PathStream::next) has given `None`.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let mut paths = client.graph().simple_paths(app, lib).limit(10).await?;
+    /// while paths.next().await?.is_some() {}
+    /// println!("{}", if paths.more() { "there are more" } else { "that is all" });
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn more(&self) -> bool {
         self.end.is_some_and(|(more, _)| more)
     }
 
     /// Whether the limit that left paths out is the server's own.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let mut paths = client.graph().simple_paths(app, lib).await?;
+    /// while paths.next().await?.is_some() {}
+    /// if paths.is_stopped_by_server() {
+    ///     println!("the server tells no more paths: bound their length with `max_depth`");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_stopped_by_server(&self) -> bool {
         self.end.is_some_and(|(_, is_of_server)| is_of_server)

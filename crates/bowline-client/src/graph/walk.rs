@@ -159,36 +159,96 @@ impl Traverse {
     }
 
     /// The direction in which edges are followed. Default: [`Direction::Out`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, Direction};
+    /// # let lib = BlockId::from_name("lib");
+    /// let affected = client.graph().traverse(lib).direction(Direction::In).await?;
+    /// println!("{} blocks", affected.visits.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn direction(mut self, direction: Direction) -> Traverse {
         self.request.set_direction(direction.into_wire());
         self
     }
 
     /// Follows only edges of these kinds. Default: every kind.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().traverse(app).kinds(["depends_on"]).await?;
+    /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> Traverse {
         self.request.kinds.extend(kinds.into_iter().map(Into::into));
         self
     }
 
     /// Follows each path to its end before the next, instead of the nearest blocks first.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().traverse(app).depth_first().await?;
+    /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn depth_first(mut self) -> Traverse {
         self.request.set_order(pb::TraverseOrder::DepthFirst);
         self
     }
 
     /// At most this many edges from the start. Default: no bound.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().traverse(app).max_depth(3).await?;
+    /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_depth(mut self, depth: u32) -> Traverse {
         self.request.max_depth = Some(depth);
         self
     }
 
     /// Bounds the number of blocks. Default: the limit of the server.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().traverse(app).limit(1_000).await?;
+    /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn limit(mut self, blocks: u64) -> Traverse {
         self.request.limit = Some(blocks);
         self
     }
 
     /// Bounds the size of the visited blocks as stored, in bytes. Default: no bound.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().traverse(app).max_bytes(16 << 20).await?;
+    /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_bytes(mut self, bytes: u64) -> Traverse {
         self.request.max_bytes = Some(bytes);
         self
@@ -247,12 +307,32 @@ pub struct TraverseReply {
 
 impl ShortestPath {
     /// The direction in which edges are followed. Default: [`Direction::Out`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::{BlockId, Direction};
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let found = client.graph().shortest_path(app, lib).direction(Direction::Both).await?;
+    /// println!("{:?}", found.path);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn direction(mut self, direction: Direction) -> ShortestPath {
         self.request.set_direction(direction.into_wire());
         self
     }
 
     /// Follows only edges of these kinds. Default: every kind.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let found = client.graph().shortest_path(app, lib).kinds(["link"]).await?;
+    /// println!("{:?}", found.path);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn kinds<N: Into<String>>(mut self, kinds: impl IntoIterator<Item = N>) -> ShortestPath {
         self.request.kinds.extend(kinds.into_iter().map(Into::into));
         self
@@ -260,6 +340,16 @@ impl ShortestPath {
 
     /// Minimizes the sum of this numeric edge attribute instead of the number of edges. An edge on the
     /// way without the attribute is an error, unless there is a default weight.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let found = client.graph().shortest_path(app, lib).weight("latency_ms").await?;
+    /// println!("{:?}", found.path);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn weight(mut self, attribute: impl Into<String>) -> ShortestPath {
         self.request.weight = Some(attribute.into());
         self
@@ -267,12 +357,32 @@ impl ShortestPath {
 
     /// What an edge without the attribute weighs: a finite number of at least 0. Only together with
     /// [`weight`](ShortestPath::weight).
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let found = client.graph().shortest_path(app, lib).weight("latency_ms").default_weight(50.0).await?;
+    /// println!("{:?}", found.path);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn default_weight(mut self, weight: f64) -> ShortestPath {
         self.request.default_weight = Some(weight);
         self
     }
 
     /// Bounds the number of edges, for unweighted paths only. Default: no bound.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let [app, lib] = ["app", "lib"].map(BlockId::from_name);
+    /// let found = client.graph().shortest_path(app, lib).max_depth(6).await?;
+    /// println!("{:?}", found.path);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_depth(mut self, depth: u32) -> ShortestPath {
         self.request.max_depth = Some(depth);
         self

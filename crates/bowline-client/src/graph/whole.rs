@@ -257,6 +257,14 @@ kinds_setting!(EdgeList);
 
 impl Order {
     /// Puts each block after the targets of its edges instead of before them.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let order = client.graph().order().target_first().await?.order;
+    /// println!("dependencies come first: {order:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn target_first(mut self) -> Order {
         self.request.target_first = true;
         self
@@ -336,6 +344,14 @@ pub enum Ordering {
 
 impl Components {
     /// Finds strongly connected components: blocks that all reach each other along edges.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let found = client.graph().components().strong().await?;
+    /// println!("{} components", found.components.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn strong(mut self) -> Components {
         self.request.strong = true;
         self
@@ -448,12 +464,32 @@ pub struct StatsReply {
 
 impl BlockList {
     /// Leaves out the contents.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut blocks = client.graph().list_blocks().without_content().await?;
+    /// while let Some(part) = blocks.next().await? {
+    ///     println!("{} blocks", part.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn without_content(mut self) -> BlockList {
         self.request.without_content = true;
         self
     }
 
     /// Only blocks that have this attribute.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut blocks = client.graph().list_blocks().attribute("license", "MIT").await?;
+    /// while let Some(part) = blocks.next().await? {
+    ///     println!("{} blocks", part.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> BlockList {
         self.request.attribute = Some(pb::Attribute {
             name: name.into(),
@@ -508,12 +544,32 @@ pub struct BlockStream {
 
 impl BlockStream {
     /// The revision that is read.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let blocks = client.graph().list_blocks().await?;
+    /// println!("every block is of revision {}", blocks.revision());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.parts.revision
     }
 
     /// The next blocks; `None` after the last.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut blocks = client.graph().list_blocks().await?;
+    /// while let Some(part) = blocks.next().await? {
+    ///     for block in part {
+    ///         println!("{} {}", block.id, block.kind);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Disconnected`, `TimedOut`, `InvalidReply` when the stream ends before its last part. What came before
@@ -552,12 +608,32 @@ pub struct EdgeStream {
 
 impl EdgeStream {
     /// The revision that is read.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let edges = client.graph().list_edges().await?;
+    /// println!("every edge is of revision {}", edges.revision());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.parts.revision
     }
 
     /// The next edges; `None` after the last.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut edges = client.graph().list_edges().await?;
+    /// while let Some(part) = edges.next().await? {
+    ///     for edge in part {
+    ///         println!("{} {} {}", edge.source, edge.kind, edge.target);
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// `Disconnected`, `TimedOut`, `InvalidReply` when the stream ends before its last part. What came before

@@ -135,7 +135,7 @@ impl Get {
         self
     }
 
-    /// At most this many entries. [`RangeReply::more`] says whether there are others.
+    /// At most this many entries. [`RangeReply::more`] says whether there are others. 0 is no limit, as in etcd.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
@@ -150,6 +150,15 @@ impl Get {
     }
 
     /// Reads at this revision. Default: the newest.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let now = client.get("greeting").await?;
+    /// let before = client.get("greeting").revision(now.header.revision.saturating_sub(1)).await?;
+    /// println!("{:?}", before.value());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn revision(mut self, revision: Revision) -> Get {
         self.read.request.revision = signed(revision.get());
         self

@@ -18,15 +18,16 @@ use crate::caller::{Caller, Repeat};
 use crate::reply::signed;
 use crate::{BoxFuture, Header, KeyRange, LeaseId, Result};
 
-/// A condition of a transaction. An absent key compares as 0, and its value with nothing.
+/// A condition of a transaction. An absent key has no revisions and no lease, version 0, and compares with no value.
 ///
 /// ```
-/// use bowline_client::{Compare, Revision};
+/// use bowline_client::{Compare, Expected, Revision};
 ///
-/// let absent = Compare::create_revision("leader").equals(Revision::ZERO);
+/// let absent = Compare::mod_revision("leader").equals(Expected::Absent);
 /// let unchanged = Compare::mod_revision("leader").equals(Revision::new(7));
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[must_use = "a condition does nothing outside of a transaction"]
 pub struct Compare {
     compare: pb::Compare,
 }
@@ -78,25 +79,41 @@ macro_rules! comparisons {
     ($type:ty, $operand:ty) => {
         impl Comparison<$type> {
             /// It is this.
-            #[must_use]
+            ///
+            /// ```
+            /// # use bowline_client::Compare;
+            /// let is_ours = Compare::value("lock").equals("me");
+            /// ```
             pub fn equals(self, operand: $operand) -> Compare {
                 self.compare(CompareResult::Equal, operand.into())
             }
 
             /// It is not this.
-            #[must_use]
+            ///
+            /// ```
+            /// # use bowline_client::Compare;
+            /// let is_anothers = Compare::value("lock").differs_from("me");
+            /// ```
             pub fn differs_from(self, operand: $operand) -> Compare {
                 self.compare(CompareResult::NotEqual, operand.into())
             }
 
             /// It is greater than this.
-            #[must_use]
+            ///
+            /// ```
+            /// # use bowline_client::Compare;
+            /// let was_rewritten = Compare::version("lock").is_above(1);
+            /// ```
             pub fn is_above(self, operand: $operand) -> Compare {
                 self.compare(CompareResult::Greater, operand.into())
             }
 
             /// It is less than this.
-            #[must_use]
+            ///
+            /// ```
+            /// # use bowline_client::Compare;
+            /// let is_young = Compare::version("lock").is_below(10);
+            /// ```
             pub fn is_below(self, operand: $operand) -> Compare {
                 self.compare(CompareResult::Less, operand.into())
             }
@@ -106,8 +123,13 @@ macro_rules! comparisons {
 
 comparisons!(Bytes, impl Into<Bytes>);
 comparisons!(u64, u64);
-comparisons!(Revision, Revision);
-comparisons!(Option<LeaseId>, Option<LeaseId>);
+comparisons!(Option<Revision>, impl Into<Option<Revision>>);
+comparisons!(Option<LeaseId>, impl Into<Option<LeaseId>>);
+
+/// The revision as the wire compares it: 0 is an absent key.
+fn number_of(revision: Option<Revision>) -> i64 {
+    revision.map_or(0, |revision| signed(revision.get()))
+}
 
 impl Compare {
     /// The value of a key, or of every key of a range.
@@ -133,17 +155,31 @@ impl Compare {
         })
     }
 
-    /// The create revision; 0 if the key is absent.
-    pub fn create_revision(range: impl Into<KeyRange>) -> Comparison<Revision> {
-        Comparison::new(range.into(), CompareTarget::Create, |number| {
-            TargetUnion::CreateRevision(signed(number.get()))
+    /// The create revision; `None` if the key is absent, which is below every revision.
+    ///
+    /// ```
+    /// # use bowline_client::{Compare, Revision};
+    /// let is_absent = Compare::create_revision("lock").equals(None);
+    /// let is_the_same_lock = Compare::create_revision("lock").equals(Revision::new(7));
+    /// ```
+    pub fn create_revision(range: impl Into<KeyRange>) -> Comparison<Option<Revision>> {
+        Comparison::new(range.into(), CompareTarget::Create, |revision| {
+            TargetUnion::CreateRevision(number_of(revision))
         })
     }
 
-    /// The modification revision; 0 if the key is absent.
-    pub fn mod_revision(range: impl Into<KeyRange>) -> Comparison<Revision> {
-        Comparison::new(range.into(), CompareTarget::Mod, |number| {
-            TargetUnion::ModRevision(signed(number.get()))
+    /// The modification revision; `None`, or [`Expected::Absent`](crate::Expected), if the key is absent, which is
+    /// below every revision.
+    ///
+    /// ```
+    /// # use bowline_client::{Compare, Expected, Revision};
+    /// let is_absent = Compare::mod_revision("config").equals(Expected::Absent);
+    /// let is_unchanged = Compare::mod_revision("config").equals(Revision::new(7));
+    /// let was_changed = Compare::mod_revision("config").is_above(Revision::new(7));
+    /// ```
+    pub fn mod_revision(range: impl Into<KeyRange>) -> Comparison<Option<Revision>> {
+        Comparison::new(range.into(), CompareTarget::Mod, |revision| {
+            TargetUnion::ModRevision(number_of(revision))
         })
     }
 
@@ -151,7 +187,10 @@ impl Compare {
     ///
     /// ```
     /// # use bowline_client::Compare;
+    /// # use bowline_client::LeaseId;
+    /// # let lease = LeaseId::new(7).expect("not 0");
     /// let has_no_lease = Compare::lease("lock").equals(None);
+    /// let has_ours = Compare::lease("lock").equals(lease);
     /// ```
     pub fn lease(range: impl Into<KeyRange>) -> Comparison<Option<LeaseId>> {
         Comparison::new(range.into(), CompareTarget::Lease, |lease| {
@@ -171,6 +210,7 @@ impl Compare {
 /// let read = Operation::get("jobs/7");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
+#[must_use = "an operation does nothing outside of a transaction"]
 pub struct Operation {
     request: Op,
 }
@@ -182,7 +222,6 @@ impl Operation {
     /// # use bowline_client::{KeyRange, Operation};
     /// let read = Operation::get(KeyRange::prefix("svc/"));
     /// ```
-    #[must_use]
     pub fn get(range: impl Into<KeyRange>) -> Operation {
         Op::RequestRange(Read::new(range.into()).request).into()
     }
@@ -193,7 +232,6 @@ impl Operation {
     /// # use bowline_client::Operation;
     /// let write = Operation::put("lock", "me").previous();
     /// ```
-    #[must_use]
     pub fn put(key: impl Into<Bytes>, value: impl Into<Bytes>) -> Operation {
         Operation::put_of(key.into(), value.into(), None)
     }
@@ -205,7 +243,6 @@ impl Operation {
     /// # let lease = LeaseId::new(7).expect("not 0");
     /// let write = Operation::put_with_lease("lock", "me", lease);
     /// ```
-    #[must_use]
     pub fn put_with_lease(
         key: impl Into<Bytes>,
         value: impl Into<Bytes>,
@@ -230,7 +267,6 @@ impl Operation {
     /// # use bowline_client::Operation;
     /// let delete = Operation::delete("lock");
     /// ```
-    #[must_use]
     pub fn delete(range: impl Into<KeyRange>) -> Operation {
         let (key, range_end) = range.into().into_parts();
         Op::RequestDeleteRange(pb::DeleteRangeRequest {
@@ -249,7 +285,6 @@ impl Operation {
     /// let is_free = Compare::version("lock").equals(0);
     /// let take_if_free = Operation::txn([is_free], [Operation::put("lock", "me")], []);
     /// ```
-    #[must_use]
     pub fn txn(
         when: impl IntoIterator<Item = Compare>,
         then: impl IntoIterator<Item = Operation>,
@@ -269,7 +304,11 @@ impl Operation {
     }
 
     /// Requests the previous entry of a put or a deletion.
-    #[must_use]
+    ///
+    /// ```
+    /// # use bowline_client::Operation;
+    /// let replace = Operation::put("config", "new").previous();
+    /// ```
     pub fn previous(mut self) -> Operation {
         match &mut self.request {
             Op::RequestPut(put) => put.prev_kv = true,
@@ -300,7 +339,7 @@ impl From<Operation> for pb::RequestOp {
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
 /// use bowline_client::{Compare, Operation, OperationReply};
 ///
-/// // Takes the lock, or tells who has it.
+/// // Takes the lock, or reports its holder.
 /// let taken = client
 ///     .txn()
 ///     .when([Compare::version("lock").equals(0)])
@@ -368,6 +407,20 @@ impl Txn {
     }
 
     /// Adds operations for the case that a condition does not hold.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::{Compare, Expected, Operation};
+    /// let taken = client
+    ///     .txn()
+    ///     .when([Compare::mod_revision("lock").equals(Expected::Absent)])
+    ///     .then([Operation::put("lock", "me")])
+    ///     .otherwise([Operation::get("lock")])
+    ///     .await?;
+    /// println!("{:?}", taken.replies);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn otherwise(mut self, operations: impl IntoIterator<Item = Operation>) -> Txn {
         let operations = operations.into_iter().map(pb::RequestOp::from);
         self.request.failure.extend(operations);
@@ -462,21 +515,46 @@ pub enum OperationReply {
 
 impl TxnReply {
     fn new(reply: pb::TxnResponse, metadata: &MetadataMap) -> TxnReply {
-        let replies = reply.responses.into_iter().filter_map(|operation| {
+        let header = Header::new(reply.header, metadata);
+        TxnReply::under(header, reply.responses, reply.succeeded, metadata)
+    }
+
+    /// The reply of a transaction with this header. Each of its operations was executed by the same member.
+    fn under(
+        header: Header,
+        responses: Vec<pb::ResponseOp>,
+        succeeded: bool,
+        metadata: &MetadataMap,
+    ) -> TxnReply {
+        let of_operation = |own: &mut Header| *own = header.of_operation(own);
+        let replies = responses.into_iter().filter_map(|operation| {
             Some(match operation.response? {
                 Answer::ResponseRange(reply) => {
-                    OperationReply::Get(RangeReply::new(reply, metadata))
+                    let mut found = RangeReply::new(reply, metadata);
+                    of_operation(&mut found.header);
+                    OperationReply::Get(found)
                 }
-                Answer::ResponsePut(reply) => OperationReply::Put(PutReply::new(reply, metadata)),
+                Answer::ResponsePut(reply) => {
+                    let mut put = PutReply::new(reply, metadata);
+                    of_operation(&mut put.header);
+                    OperationReply::Put(put)
+                }
                 Answer::ResponseDeleteRange(reply) => {
-                    OperationReply::Delete(DeleteReply::new(reply, metadata))
+                    let mut deleted = DeleteReply::new(reply, metadata);
+                    of_operation(&mut deleted.header);
+                    OperationReply::Delete(deleted)
                 }
-                Answer::ResponseTxn(reply) => OperationReply::Txn(TxnReply::new(reply, metadata)),
+                Answer::ResponseTxn(reply) => {
+                    let mut own = Header::new(reply.header, metadata);
+                    of_operation(&mut own);
+                    let nested = TxnReply::under(own, reply.responses, reply.succeeded, metadata);
+                    OperationReply::Txn(nested)
+                }
             })
         });
         TxnReply {
-            header: Header::new(reply.header, metadata),
-            succeeded: reply.succeeded,
+            header,
+            succeeded,
             replies: replies.collect(),
         }
     }
@@ -484,7 +562,72 @@ impl TxnReply {
 
 #[cfg(test)]
 mod tests {
+    use bowline_types::Expected;
+
     use super::*;
+
+    /// etcd sends only the revision in the headers of operations, and with it a member and a cluster of id 0.
+    #[test]
+    fn the_replies_of_operations_name_the_member_that_answered() {
+        let answer = |response| pb::ResponseOp {
+            response: Some(response),
+        };
+        let of_part = |revision| pb::ResponseHeader {
+            revision,
+            ..pb::ResponseHeader::default()
+        };
+        let nested = pb::TxnResponse {
+            responses: vec![answer(Answer::ResponsePut(pb::PutResponse::default()))],
+            ..pb::TxnResponse::default()
+        };
+        let read = pb::RangeResponse {
+            header: Some(of_part(6)),
+            ..pb::RangeResponse::default()
+        };
+        let reply = pb::TxnResponse {
+            header: Some(pb::ResponseHeader {
+                cluster_id: 3,
+                member_id: 4,
+                ..of_part(7)
+            }),
+            succeeded: true,
+            responses: vec![
+                answer(Answer::ResponseRange(read)),
+                answer(Answer::ResponseTxn(nested)),
+            ],
+        };
+        let reply = TxnReply::new(reply, &MetadataMap::new());
+        let [OperationReply::Get(read), OperationReply::Txn(nested)] = &reply.replies[..] else {
+            panic!("{reply:?}");
+        };
+        let [OperationReply::Put(put)] = &nested.replies[..] else {
+            panic!("{nested:?}");
+        };
+        let ids = |header: &Header| (header.cluster_id, header.member_id.get());
+        for header in [&reply.header, &read.header, &nested.header, &put.header] {
+            assert_eq!(ids(header), (3, 4));
+        }
+        assert_eq!(read.header.revision, 6);
+        assert_eq!(put.header.revision, 7);
+    }
+
+    #[test]
+    fn a_revision_or_the_absence_of_a_key_is_compared() {
+        let revision = Revision::new(7);
+        let of = |compare: Compare| compare.compare.target_union;
+        let compare = || Compare::mod_revision("k");
+        assert_eq!(
+            of(compare().equals(revision)),
+            Some(TargetUnion::ModRevision(7))
+        );
+        assert_eq!(
+            of(compare().equals(Some(revision))),
+            Some(TargetUnion::ModRevision(7))
+        );
+        for absent in [compare().equals(None), compare().equals(Expected::Absent)] {
+            assert_eq!(of(absent), Some(TargetUnion::ModRevision(0)));
+        }
+    }
 
     #[test]
     fn a_transaction_that_only_reads_may_be_sent_twice() {

@@ -95,6 +95,15 @@ impl KeepAlive {
     }
 
     /// The lease.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// let alive = client.keep_alive(lease.id).await?;
+    /// assert_eq!(alive.id(), lease.id);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn id(&self) -> LeaseId {
         self.id
@@ -119,6 +128,16 @@ impl KeepAlive {
     }
 
     /// The time for which the lease is certain to live without another renewal.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// let alive = client.keep_alive(lease.id).await?;
+    /// // Work that takes longer is not covered by the lease.
+    /// println!("{:?} are certain", alive.remaining());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match &*self.state.borrow() {
@@ -128,6 +147,15 @@ impl KeepAlive {
     }
 
     /// The time to live; zero once the lease is lost.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
+    /// let alive = client.keep_alive(lease.id).await?;
+    /// println!("renewed for {:?} each time", alive.ttl());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn ttl(&self) -> Duration {
         match &*self.state.borrow() {

@@ -19,7 +19,7 @@ pub(crate) use snapshot::snapshot;
 
 use crate::caller::{Caller, Repeat};
 use crate::reply::{signed, unsigned};
-use crate::{Header, Result};
+use crate::{Header, MemberId, Result};
 
 /// The state of a member.
 ///
@@ -28,7 +28,7 @@ use crate::{Header, Result};
 /// use bowline_client::Status;
 ///
 /// let status: Status = client.status().await?;
-/// let is_leader = status.leader == status.header.member_id;
+/// let is_leader = status.leader == Some(status.header.member_id);
 /// println!("{}, leader: {is_leader}, {} bytes", status.version, status.db_size_bytes);
 /// println!("{} entries behind", status.raft_index - status.raft_applied_index);
 /// # Ok(())
@@ -45,8 +45,8 @@ pub struct Status {
     pub db_size_bytes: u64,
     /// How many of them are in use.
     pub db_size_in_use_bytes: u64,
-    /// The leader it follows; 0 for none.
-    pub leader: u64,
+    /// The leader it follows, if it knows one.
+    pub leader: Option<MemberId>,
     /// The newest log entry that is committed.
     pub raft_index: u64,
     /// The newest log entry that is applied.
@@ -55,7 +55,7 @@ pub struct Status {
     pub raft_term: u64,
     /// Whether the member is a learner.
     pub is_learner: bool,
-    /// The problem.
+    /// Its problems, in the words of the server: alarms, or that it has no leader.
     pub errors: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ pub struct Status {
 /// // After keys were deleted and the history was compacted: takes writes again.
 /// for alarm in client.alarms().await? {
 ///     if let Alarm { kind: AlarmKind::NoSpace, member_id } = alarm {
-///         println!("member {member_id:x} was full");
+///         println!("member {member_id} was full");
 ///         client.disarm_one(alarm).await?;
 ///     }
 /// }
@@ -78,7 +78,7 @@ pub struct Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alarm {
     /// The member.
-    pub member_id: u64,
+    pub member_id: MemberId,
     /// The problem.
     pub kind: AlarmKind,
 }
@@ -121,7 +121,7 @@ impl fmt::Display for AlarmKind {
 ///
 /// // Compares two members as of one revision.
 /// let one: HashKv = client.hash_kv(Some(client.status().await?.header.revision)).await?;
-/// let other = Client::connect(["10.0.0.2:2379"]).await?.hash_kv(Some(one.hash_revision)).await?;
+/// let other = Client::connect(["10.0.0.2:2379"]).await?.hash_kv(one.hash_revision).await?;
 /// // Members that have compacted differently hash different revisions.
 /// if one.compact_revision == other.compact_revision {
 ///     assert_eq!(one.hash, other.hash);
@@ -136,17 +136,22 @@ pub struct HashKv {
     pub header: Header,
     /// The hash.
     pub hash: u32,
-    /// The revision up to which the member has compacted.
-    pub compact_revision: Revision,
-    /// The revision that was hashed; 0 where the server does not say.
-    pub hash_revision: Revision,
+    /// The revision up to which the member has compacted; `None` before the first compaction.
+    pub compact_revision: Option<Revision>,
+    /// The revision that was hashed; `None` from servers that do not send it (etcd before 3.6).
+    pub hash_revision: Option<Revision>,
+}
+
+/// A revision that the wire sends as 0 or less where there is none.
+fn revision_of(number: i64) -> Option<Revision> {
+    (number > 0).then(|| Revision::new(unsigned(number)))
 }
 
 fn of_wire(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
     alarms
         .iter()
         .map(|alarm| Alarm {
-            member_id: alarm.member_id,
+            member_id: MemberId::new(alarm.member_id),
             kind: match alarm.alarm {
                 1 => AlarmKind::NoSpace,
                 2 => AlarmKind::Corrupt,
@@ -156,7 +161,7 @@ fn of_wire(alarms: &[pb::AlarmMember]) -> Vec<Alarm> {
         .collect()
 }
 
-/// See [`Client::compact`](crate::Client::compact).
+/// See [`Client::trim_history`](crate::Client::trim_history).
 pub(crate) async fn trim_history(
     caller: &Caller,
     revision: Revision,
@@ -193,7 +198,8 @@ pub(crate) async fn status(caller: &Caller) -> Result<Status> {
         version: reply.version,
         db_size_bytes: unsigned(reply.db_size),
         db_size_in_use_bytes: unsigned(reply.db_size_in_use),
-        leader: reply.leader,
+        // 0 is none.
+        leader: (reply.leader != 0).then(|| MemberId::new(reply.leader)),
         raft_index: reply.raft_index,
         raft_applied_index: reply.raft_applied_index,
         raft_term: reply.raft_term,
@@ -230,7 +236,7 @@ pub(crate) async fn disarm_one(caller: &Caller, alarm: Alarm) -> Result<Vec<Alar
         caller,
         pb::AlarmRequest {
             action: AlarmAction::Deactivate.into(),
-            member_id: alarm.member_id,
+            member_id: alarm.member_id.get(),
             alarm: match alarm.kind {
                 AlarmKind::NoSpace => 1,
                 AlarmKind::Corrupt => 2,
@@ -291,14 +297,16 @@ pub(crate) async fn hash_kv(caller: &Caller, revision: Option<Revision>) -> Resu
     Ok(HashKv {
         header: Header::new(reply.header, &metadata),
         hash: reply.hash,
-        compact_revision: Revision::new(unsigned(reply.compact_revision)),
-        hash_revision: Revision::new(unsigned(reply.hash_revision)),
+        compact_revision: revision_of(reply.compact_revision),
+        hash_revision: revision_of(reply.hash_revision),
     })
 }
 
 /// See [`Client::move_leader`](crate::Client::move_leader).
-pub(crate) async fn move_leader(caller: &Caller, target: u64) -> Result<Header> {
-    let request = pb::MoveLeaderRequest { target_id: target };
+pub(crate) async fn move_leader(caller: &Caller, target: MemberId) -> Result<Header> {
+    let request = pb::MoveLeaderRequest {
+        target_id: target.get(),
+    };
     let (reply, metadata) =
         caller
             .call(

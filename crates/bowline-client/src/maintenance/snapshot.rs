@@ -69,6 +69,19 @@ pub(crate) async fn snapshot(caller: &Caller) -> Result<Snapshot> {
 
 impl Snapshot {
     /// How many bytes are still to come, once the first have.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use tokio_stream::StreamExt;
+    ///
+    /// let mut snapshot = client.snapshot().await?;
+    /// assert_eq!(snapshot.remaining_bytes(), None);
+    /// if let Some(part) = snapshot.next().await {
+    ///     println!("{} bytes, {:?} to come", part?.len(), snapshot.remaining_bytes());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn remaining_bytes(&self) -> Option<u64> {
         self.remaining

@@ -22,13 +22,14 @@
 //! Invariants: all reads of a transaction are of one revision. A commit is put on a connection at most once,
 //! and never again when its outcome is unknown.
 
+mod graph;
+mod retry;
 mod state;
 #[cfg(test)]
 mod tests;
 
 use std::future::Future;
-use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 use bowline_proto::v1 as pb;
 use bowline_proto::v1::store_client::StoreClient;
@@ -36,16 +37,15 @@ use bowline_types::{Expected, Revision, Touched};
 use bytes::Bytes;
 use pb::commit_reply::Outcome;
 use pb::conflict::What;
-use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use crate::caller::{Caller, Repeat};
-use crate::graph::{
-    Block, BlockId, Direction, Edge, EdgeKey, GraphClient, GraphWrite, Neighbor, id_of,
-};
+use crate::graph::{EdgeKey, GraphClient, id_of};
 use crate::v1::{self, collect, header, senseless};
 use crate::{Entry, Error, Isolation, KeyRange, LeaseId, ReadLevel, Result};
 use state::{Own, Read, State};
+
+pub(crate) use retry::until_committed;
 
 /// How a transaction is run.
 ///
@@ -57,7 +57,7 @@ use state::{Own, Read, State};
 /// let options = TransactionOptions::default()
 ///     .isolation(Isolation::Snapshot)
 ///     .level(ReadLevel::Eventual);
-/// let tx = client.begin_with(options);
+/// let mut tx = client.begin_with(options);
 /// let limit = tx.get("limit").await?.unwrap_or_default();
 /// tx.put("copy", limit)?;
 /// tx.commit().await?;
@@ -106,10 +106,10 @@ impl TransactionOptions {
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
 /// use bowline_client::{Committed, KeyRange};
 ///
-/// let tx = client.begin();
+/// let mut tx = client.begin();
 /// tx.delete_range(KeyRange::prefix("tmp/")).await?;
 /// let Committed { revision, deleted, changed, .. } = tx.commit().await?;
-/// if changed {
+/// if changed && let Some(revision) = revision {
 ///     println!("{deleted} keys were deleted at revision {revision}");
 /// }
 /// # Ok(())
@@ -118,9 +118,9 @@ impl TransactionOptions {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Committed {
-    /// The revision of the commit; the newest revision if nothing changed; the read revision, or 0, of a
-    /// transaction without writes.
-    pub revision: Revision,
+    /// The revision of the commit; the newest revision if nothing changed. Without writes: the revision of the reads,
+    /// `None` if there were none of them, either.
+    pub revision: Option<Revision>,
     /// The number of existing keys that it deleted.
     pub deleted: u64,
     /// Whether it changed anything.
@@ -130,13 +130,11 @@ pub struct Committed {
 /// A transaction. [`Client::begin`](crate::Client::begin) gives one. Nothing is written before
 /// [`Transaction::commit`]; dropping it discards its writes.
 ///
-/// Clones are the same transaction.
-///
 /// ```no_run
 /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
 /// use bowline_client::{Expected, KeyRange};
 ///
-/// let tx = client.begin();
+/// let mut tx = client.begin();
 /// let balance = tx.get("account/a").await?.unwrap_or_default();
 /// let accounts = tx.range(KeyRange::prefix("account/")).await?;
 /// tx.put("copy/a", balance)?;
@@ -144,7 +142,7 @@ pub struct Committed {
 /// tx.delete_range(KeyRange::prefix("tmp/")).await?;
 /// tx.expect("lock", Expected::Absent)?;
 /// let committed = tx.commit().await?;   // or `tx.rollback()`
-/// println!("{} accounts, revision {}", accounts.len(), committed.revision);
+/// println!("{} accounts, revision {:?}", accounts.len(), committed.revision);
 /// # Ok(())
 /// # }
 /// ```
@@ -157,13 +155,13 @@ pub struct Committed {
 ///
 /// // Puts another library in the place of an old one, for every package that uses it.
 /// let (old, new) = (BlockId::from_name("lib-1"), BlockId::from_name("lib-2"));
-/// let tx = client.begin();
+/// let mut tx = client.begin();
 /// let attributes = tx.block(old).await?.map(|block| block.attributes).unwrap_or_default();
-/// tx.put_block(Block { attributes, ..Block::new(new, "package") })?;
+/// tx.put_block(Block { attributes, ..Block::new(new, "package") });
 /// for user in tx.neighbors(old, Direction::In, ["depends_on"]).await? {
 ///     if let Some(edge) = tx.edge(user.id, "depends_on", old).await? {
 ///         tx.delete_edge(user.id, "depends_on", old).await?;
-///         tx.put_edge(Edge { target: new, ..edge })?;
+///         tx.put_edge(Edge { target: new, ..edge });
 ///     }
 /// }
 /// tx.delete_block(old).await?;
@@ -172,60 +170,44 @@ pub struct Committed {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 #[must_use = "its writes are lost unless it is committed"]
 pub struct Transaction {
-    inner: Arc<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
     caller: Arc<Caller>,
     options: TransactionOptions,
-    /// The revision it reads at; 0 before the first read, during which it is locked.
-    read_revision: tokio::sync::Mutex<Revision>,
-    state: std::sync::Mutex<State>,
+    /// The revision of all its reads; `None` before the first was answered.
+    read_revision: Option<Revision>,
+    state: State,
 }
 
 impl Transaction {
     pub(crate) fn new(caller: Arc<Caller>, options: TransactionOptions) -> Transaction {
         Transaction {
-            inner: Arc::new(Inner {
-                caller,
-                options,
-                read_revision: tokio::sync::Mutex::new(Revision::ZERO),
-                state: std::sync::Mutex::default(),
-            }),
+            caller,
+            options,
+            read_revision: None,
+            state: State::default(),
         }
     }
 
-    fn state(&self) -> Result<MutexGuard<'_, State>> {
-        let state = self.inner.state.lock();
-        // What is in it is whole between any two statements.
-        let state = state.unwrap_or_else(PoisonError::into_inner);
-        match state.is_done {
-            true => Err(Error::TransactionDone),
-            false => Ok(state),
-        }
-    }
-
-    /// The revision it reads at; 0 before its first read has been answered.
+    /// The revision of all its reads; `None` before the first was answered.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-    /// let tx = client.begin();
-    /// assert_eq!(tx.read_revision().await, 0);
+    /// let mut tx = client.begin();
+    /// assert_eq!(tx.read_revision(), None);
     /// tx.get("greeting").await?;
-    /// println!("all reads are of revision {}", tx.read_revision().await);
+    /// println!("all reads are of revision {:?}", tx.read_revision());
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn read_revision(&self) -> Revision {
-        *self.inner.read_revision.lock().await
+    #[must_use]
+    pub fn read_revision(&self) -> Option<Revision> {
+        self.read_revision
     }
 
-    /// Reads at the transaction's revision, which the first read finds.
-    async fn read<T, F>(&self, read: impl Fn(pb::Read) -> F) -> Result<T>
+    /// Reads at the transaction's revision, which the first read determines.
+    async fn read<T, F>(&mut self, read: impl Fn(pb::Read) -> F) -> Result<T>
     where
         F: Future<Output = Result<(T, Revision)>>,
     {
@@ -233,17 +215,14 @@ impl Transaction {
             level: v1::wire_level(level).into(),
             revision,
         };
-        let mut known = self.inner.read_revision.lock().await;
-        if *known == 0 {
-            let (found, revision) = read(at(self.inner.options.level, 0)).await?;
+        let Some(revision) = self.read_revision else {
+            let (found, revision) = read(at(self.options.level, 0)).await?;
             if revision == 0 {
                 return Err(senseless("it was read at no revision"));
             }
-            *known = revision;
+            self.read_revision = Some(revision);
             return Ok(found);
-        }
-        let revision = *known;
-        drop(known);
+        };
         // A revision is immutable: any member that has it may serve it, others refuse.
         let found = match read(at(ReadLevel::Eventual, revision.get())).await {
             Err(Error::FutureRevision) => read(at(ReadLevel::Linearizable, revision.get())).await,
@@ -257,19 +236,31 @@ impl Transaction {
     }
 
     fn graph(&self) -> GraphClient {
-        GraphClient::new(Arc::clone(&self.inner.caller))
+        GraphClient::new(Arc::clone(&self.caller))
     }
 
     // --- keys and values ---
 
     /// The value of a key.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut tx = client.begin();
+    /// match tx.get("greeting").await? {
+    ///     Some(greeting) => tx.put("copy", greeting)?,
+    ///     None => println!("there is no greeting"),
+    /// }
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// `TransactionDone`, `Compacted` when the snapshot is no longer readable; those of [any
+    /// `Compacted` when the snapshot is no longer readable; those of [any
     /// read](crate::Error#errors-of-any-read).
-    pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
+    pub async fn get(&mut self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
         let key = key.into();
-        match self.state()?.own(&key) {
+        match self.state.own(&key) {
             Some(Own::Put { value, .. }) => return Ok(Some(value)),
             Some(Own::Deleted) => return Ok(None),
             None => {}
@@ -282,7 +273,7 @@ impl Transaction {
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
-    /// let tx = client.begin();
+    /// let mut tx = client.begin();
     /// if let Some(entry) = tx.entry("greeting").await? {
     ///     println!("version {} of revision {}", entry.version, entry.mod_revision);
     /// }
@@ -292,9 +283,9 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`Transaction::get`].
-    pub async fn entry(&self, key: impl Into<Bytes>) -> Result<Option<Entry>> {
+    pub async fn entry(&mut self, key: impl Into<Bytes>) -> Result<Option<Entry>> {
         let key = key.into();
-        let own = self.state()?.own(&key);
+        let own = self.state.own(&key);
         if let Some(Own::Deleted) = own {
             return Ok(None);
         }
@@ -306,10 +297,10 @@ impl Transaction {
     }
 
     /// A key as it is stored, which counts as read.
-    async fn stored(&self, key: Bytes) -> Result<Option<Entry>> {
-        self.state()?.reads.insert(Read::Key(key.clone()));
-        let caller = &*self.inner.caller;
-        let key = &key;
+    async fn stored(&mut self, key: Bytes) -> Result<Option<Entry>> {
+        self.state.reads.insert(Read::Key(key.clone()));
+        let (caller, key) = (Arc::clone(&self.caller), &key);
+        let caller = &*caller;
         let found = self.read(|read| {
             let request = pb::GetRequest {
                 read: Some(read),
@@ -329,17 +320,29 @@ impl Transaction {
 
     /// The entries of a range in key order, with the transaction's writes. The whole range counts as read.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut tx = client.begin();
+    /// let jobs = tx.range("jobs/".."jobs0").await?;
+    /// // A job that is added meanwhile is a conflict.
+    /// tx.put("jobs-count", jobs.len().to_string())?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Transaction::get`].
-    pub async fn range(&self, range: impl Into<KeyRange>) -> Result<Vec<Entry>> {
+    pub async fn range(&mut self, range: impl Into<KeyRange>) -> Result<Vec<Entry>> {
         self.entries(range.into(), false).await
     }
 
-    async fn entries(&self, range: KeyRange, keys_only: bool) -> Result<Vec<Entry>> {
+    async fn entries(&mut self, range: KeyRange, keys_only: bool) -> Result<Vec<Entry>> {
         let (key, range_end) = range.clone().into_parts();
         let read = Read::Range(key.clone(), range_end.clone());
-        self.state()?.reads.insert(read);
-        let caller = &*self.inner.caller;
+        self.state.reads.insert(read);
+        let caller = Arc::clone(&self.caller);
+        let caller = &*caller;
         let wire = &pb::KeyRange { key, range_end };
         let found = self.read(|read| {
             let request = pb::RangeRequest {
@@ -361,14 +364,24 @@ impl Transaction {
             }
         });
         let stored = found.await?;
-        Ok(self.state()?.merged(&range, stored))
+        Ok(self.state.merged(&range, stored))
     }
 
     /// Sets a key.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut tx = client.begin();
+    /// tx.put("a", "1")?;
+    /// tx.put("b", "2")?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
-    /// `EmptyKey`, `TransactionDone`.
-    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<()> {
+    /// `EmptyKey`.
+    pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<()> {
         self.put_own(key.into(), value.into(), None)
     }
 
@@ -378,7 +391,7 @@ impl Transaction {
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
     /// let lease = client.grant_lease(std::time::Duration::from_secs(10)).await?;
     /// client
-    ///     .transact(|tx| async move {
+    ///     .transact(async |tx| {
     ///         tx.put_with_lease("workers/7", "up", lease.id)?;
     ///         tx.put_with_lease("workers/7/address", "10.0.0.7", lease.id)
     ///     })
@@ -388,9 +401,9 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// `EmptyKey`, `TransactionDone`.
+    /// `EmptyKey`.
     pub fn put_with_lease(
-        &self,
+        &mut self,
         key: impl Into<Bytes>,
         value: impl Into<Bytes>,
         lease: LeaseId,
@@ -398,31 +411,54 @@ impl Transaction {
         self.put_own(key.into(), value.into(), Some(lease))
     }
 
-    fn put_own(&self, key: Bytes, value: Bytes, lease: Option<LeaseId>) -> Result<()> {
+    fn put_own(&mut self, key: Bytes, value: Bytes, lease: Option<LeaseId>) -> Result<()> {
         let key = checked(key)?;
-        self.state()?.keys.insert(key, Own::Put { value, lease });
+        self.state.keys.insert(key, Own::Put { value, lease });
         Ok(())
     }
 
     /// Deletes a key; returns whether it was present. Counts as a read of the key.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut tx = client.begin();
+    /// if tx.delete("jobs/7").await? {
+    ///     tx.put("done/7", "")?;
+    /// }
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// `EmptyKey`, and the errors of [`Transaction::get`].
-    pub async fn delete(&self, key: impl Into<Bytes>) -> Result<bool> {
+    pub async fn delete(&mut self, key: impl Into<Bytes>) -> Result<bool> {
         let key = checked(key)?;
         let is_present = self.get(key.clone()).await?.is_some();
-        self.state()?.keys.insert(key, Own::Deleted);
+        self.state.keys.insert(key, Own::Deleted);
         Ok(is_present)
     }
 
     /// Deletes every key of a range; returns their number. The whole range counts as read.
     ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::KeyRange;
+    ///
+    /// let mut tx = client.begin();
+    /// let deleted = tx.delete_range(KeyRange::prefix("tmp/")).await?;
+    /// tx.put("cleaned", deleted.to_string())?;
+    /// tx.commit().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Transaction::get`].
-    pub async fn delete_range(&self, range: impl Into<KeyRange>) -> Result<u64> {
+    pub async fn delete_range(&mut self, range: impl Into<KeyRange>) -> Result<u64> {
         let range = range.into();
         let found = self.entries(range.clone(), true).await?;
-        self.state()?.delete_range(range);
+        self.state.delete_range(range);
         Ok(found.len() as u64)
     }
 
@@ -433,21 +469,21 @@ impl Transaction {
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
     /// use bowline_client::{Error, Expected};
     ///
-    /// let tx = client.begin();
+    /// let mut tx = client.begin();
     /// tx.compare_and_swap("leader", Expected::Absent, "me")?;
     /// tx.put("leader/address", "10.0.0.7")?;
     /// match tx.commit().await {
     ///     Err(Error::CompareFailed { actual, .. }) => println!("somebody leads since {actual:?}"),
-    ///     committed => println!("leads since revision {}", committed?.revision),
+    ///     committed => println!("leads since revision {:?}", committed?.revision),
     /// }
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// `EmptyKey`, `TransactionDone`.
+    /// `EmptyKey`.
     pub fn compare_and_swap(
-        &self,
+        &mut self,
         key: impl Into<Bytes>,
         expected: Expected,
         value: impl Into<Bytes>,
@@ -465,7 +501,7 @@ impl Transaction {
     /// use bowline_client::Expected;
     ///
     /// let lock = client.put("lock", "me").await?.header.revision;
-    /// let tx = client.begin();
+    /// let mut tx = client.begin();
     /// tx.expect("lock", Expected::Revision(lock))?;
     /// tx.put("state", "written under the lock")?;
     /// tx.commit().await?;
@@ -474,174 +510,14 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// `EmptyKey`, `TransactionDone`.
-    pub fn expect(&self, key: impl Into<Bytes>, expected: Expected) -> Result<()> {
+    /// `EmptyKey`.
+    pub fn expect(&mut self, key: impl Into<Bytes>, expected: Expected) -> Result<()> {
         let key = checked(key)?;
-        self.state()?.expectations.push(pb::Expectation {
+        self.state.expectations.push(pb::Expectation {
             key,
             mod_revision: expected.mod_revision().get(),
         });
         Ok(())
-    }
-
-    // --- the graph ---
-
-    /// A block.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
-    pub async fn block(&self, id: BlockId) -> Result<Option<Block>> {
-        if let Some(own) = self.state()?.blocks.get(&id) {
-            return Ok(own.clone());
-        }
-        self.stored_block(id).await
-    }
-
-    async fn stored_block(&self, id: BlockId) -> Result<Option<Block>> {
-        self.state()?.reads.insert(Read::Block(id));
-        let graph = &self.graph();
-        let found = self.read(|read| async move {
-            let reply = graph.blocks([id]).read_at(read).await?;
-            Ok((reply.blocks, reply.revision))
-        });
-        Ok(found.await?.into_iter().next())
-    }
-
-    /// An edge.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
-    pub async fn edge(
-        &self,
-        source: BlockId,
-        kind: impl Into<String>,
-        target: BlockId,
-    ) -> Result<Option<Edge>> {
-        let key = EdgeKey::new(source, kind, target);
-        if let Some(own) = self.state()?.own_edge(&key) {
-            return Ok(own);
-        }
-        self.state()?.reads.insert(Read::Edge(key.clone()));
-        let (graph, key) = (&self.graph(), &key);
-        let found = self.read(|read| async move {
-            let reply = graph.edges([key.clone()]).read_at(read).await?;
-            Ok((reply.edges, reply.revision))
-        });
-        Ok(found.await?.into_iter().next())
-    }
-
-    /// The blocks next to a block, by kind, then by id; for both directions those it points to come first. No
-    /// kinds means every kind. All edges of the block in that direction count as read.
-    ///
-    /// # Errors
-    /// `NotFound` when there is no such block. `Refused` when it has more neighbors than the server tells at
-    /// once.
-    pub async fn neighbors<N: Into<String>>(
-        &self,
-        id: BlockId,
-        direction: Direction,
-        kinds: impl IntoIterator<Item = N>,
-    ) -> Result<Vec<Neighbor>> {
-        let kinds: Vec<String> = kinds.into_iter().map(Into::into).collect();
-        // Finds the transaction's revision, too, which a refusal of the server would not tell.
-        let is_stored = match self.state()?.blocks.get(&id) {
-            Some(None) => return Err(missing(id)),
-            own => own.map(|_| ()),
-        };
-        let is_own = is_stored.is_some();
-        let is_stored = self.stored_block(id).await?.is_some();
-        if !is_stored && !is_own {
-            return Err(missing(id));
-        }
-        {
-            let mut state = self.state()?;
-            if direction != Direction::In {
-                state.reads.insert(Read::EdgesOut(id));
-            }
-            if direction != Direction::Out {
-                state.reads.insert(Read::EdgesIn(id));
-            }
-        }
-        let mut stored = Vec::new();
-        if is_stored {
-            let graph = &self.graph();
-            let found = self.read(|read| async move {
-                let neighbors = graph.neighbors(id).direction(direction);
-                let reply = neighbors.read_at(read).await?;
-                Ok(((reply.neighbors, reply.more), reply.revision))
-            });
-            let (neighbors, more) = found.await?;
-            if more {
-                let message = "the block has more neighbors than the server tells at once";
-                return Err(Error::Refused {
-                    message: format!("{message}: raise --max-traversal-blocks there"),
-                });
-            }
-            stored = neighbors;
-        }
-        let mut all = self.state()?.neighbors(id, direction, stored);
-        if !kinds.is_empty() {
-            all.retain(|neighbor| kinds.iter().any(|kind| **kind == *neighbor.kind));
-        }
-        Ok(all)
-    }
-
-    /// Creates or replaces a block. Its edges stay.
-    ///
-    /// # Errors
-    /// `TransactionDone`.
-    pub fn put_block(&self, block: Block) -> Result<()> {
-        let mut state = self.state()?;
-        state.blocks.insert(block.id, Some(block.clone()));
-        state.graph.push(GraphWrite::PutBlock(block));
-        Ok(())
-    }
-
-    /// Deletes a block and all its edges. Returns `false` when the block does not exist. An edge that another
-    /// commit adds to it meanwhile is a conflict, under either isolation.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
-    pub async fn delete_block(&self, id: BlockId) -> Result<bool> {
-        if self.block(id).await?.is_none() {
-            return Ok(false);
-        }
-        self.state()?.delete_block(id);
-        Ok(true)
-    }
-
-    /// Creates or replaces an edge. The commit checks that both blocks exist, in the database or in this
-    /// transaction.
-    ///
-    /// # Errors
-    /// `TransactionDone`.
-    pub fn put_edge(&self, edge: Edge) -> Result<()> {
-        let mut state = self.state()?;
-        let own = Some(edge.attributes.clone());
-        state.edges.insert(edge.key(), own);
-        state.graph.push(GraphWrite::PutEdge(edge));
-        Ok(())
-    }
-
-    /// Deletes an edge. Returns `false` when the edge does not exist.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
-    pub async fn delete_edge(
-        &self,
-        source: BlockId,
-        kind: impl Into<String>,
-        target: BlockId,
-    ) -> Result<bool> {
-        let key = EdgeKey::new(source, kind, target);
-        let found = self.edge(source, key.kind.clone(), target).await?;
-        if found.is_none() {
-            return Ok(false);
-        }
-        let mut state = self.state()?;
-        state.edges.insert(key.clone(), None);
-        state.graph.push(GraphWrite::DeleteEdge(key));
-        Ok(true)
     }
 
     // --- the end ---
@@ -653,12 +529,12 @@ impl Transaction {
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
     /// use bowline_client::Error;
     ///
-    /// let tx = client.begin();
+    /// let mut tx = client.begin();
     /// let count = tx.get("count").await?.map_or(0, |count| count.len());
     /// tx.put("count", "i".repeat(count + 1))?;
     /// match tx.commit().await {
     ///     Err(Error::Conflict { what, .. }) => println!("run it again: somebody changed {what}"),
-    ///     committed => println!("revision {}", committed?.revision),
+    ///     committed => println!("revision {:?}", committed?.revision),
     /// }
     /// # Ok(())
     /// # }
@@ -669,18 +545,12 @@ impl Transaction {
     /// `CompareFailed`, `NotFound` (a block of an edge), `LeaseNotFound` when what it relies on does not
     /// hold; `Compacted` when its revision was trimmed; `UnknownOutcome` when no answer came: read it back.
     pub async fn commit(self) -> Result<Committed> {
-        let state = {
-            let mut state = self.state()?;
-            let taken = std::mem::take(&mut *state);
-            state.is_done = true;
-            taken
-        };
-        let read_revision = self.read_revision().await;
-        let isolation = match self.inner.options.isolation {
+        let isolation = match self.options.isolation {
             Isolation::Serializable => pb::Isolation::Serializable,
             Isolation::Snapshot => pb::Isolation::Snapshot,
         };
-        let request = state.into_request(read_revision, isolation);
+        let read_revision = self.read_revision;
+        let request = self.state.into_request(read_revision, isolation);
         if request.writes.is_empty() && request.expectations.is_empty() {
             return Ok(Committed {
                 revision: read_revision,
@@ -688,7 +558,7 @@ impl Transaction {
                 changed: false,
             });
         }
-        let caller = &*self.inner.caller;
+        let caller = &*self.caller;
         let send = |channel, request| async move {
             Transaction::service(caller, channel).commit(request).await
         };
@@ -698,24 +568,36 @@ impl Transaction {
     }
 
     /// Discards the transaction. Dropping it does the same.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut tx = client.begin();
+    /// tx.put("greeting", "hello")?;
+    /// tx.rollback();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn rollback(self) {}
 }
 
 /// What a commit at this read revision has come to.
-fn committed(reply: pb::CommitReply, read_revision: Revision) -> Result<Committed> {
+fn committed(reply: pb::CommitReply, read_revision: Option<Revision>) -> Result<Committed> {
     // Something may have been written, whatever the answer means.
     let (header, _) = header(reply.header).map_err(Error::of_change)?;
     match reply.outcome {
         Some(Outcome::Committed(done)) => Ok(Committed {
-            revision: header.revision,
+            revision: Some(header.revision),
             deleted: done.deleted,
             changed: done.changed,
         }),
-        Some(Outcome::Conflict(conflict)) => Err(Error::Conflict {
-            what: touched(conflict.what)?,
-            revision: Revision::new(conflict.revision),
-            snapshot: read_revision,
-        }),
+        Some(Outcome::Conflict(conflict)) => {
+            let unread = || senseless("it conflicts with reads that were not made").of_change();
+            Err(Error::Conflict {
+                what: touched(conflict.what)?,
+                revision: Revision::new(conflict.revision),
+                snapshot: read_revision.ok_or_else(unread)?,
+            })
+        }
         Some(Outcome::Mismatch(mismatch)) => Err(Error::CompareFailed {
             key: mismatch.key,
             expected: Expected::of_mod_revision(Revision::new(mismatch.expected)),
@@ -733,12 +615,6 @@ fn checked(key: impl Into<Bytes>) -> Result<Bytes> {
     }
 }
 
-fn missing(id: BlockId) -> Error {
-    Error::NotFound {
-        message: format!("block {id} does not exist: put it first"),
-    }
-}
-
 /// What was changed, when a transaction conflicts.
 fn touched(what: Option<What>) -> Result<Touched> {
     Ok(match what {
@@ -751,38 +627,4 @@ fn touched(what: Option<What>) -> Result<Touched> {
         }),
         None => return Err(senseless("it does not say what has conflicted")),
     })
-}
-
-/// Runs transactions until one commits, or conflicts for too long.
-pub(crate) async fn repeat<T, B>(
-    begin: impl Fn() -> Transaction,
-    mut body: impl FnMut(Transaction) -> B,
-) -> Result<T>
-where
-    B: Future<Output = Result<T>>,
-{
-    const PATIENCE: Duration = Duration::from_secs(10);
-    const PAUSE_MAX_US: u64 = 100_000;
-    let start = Instant::now();
-    let mut attempts = 0_u32;
-    loop {
-        let tx = begin();
-        attempts += 1;
-        let result = match body(tx.clone()).await {
-            Ok(value) => tx.commit().await.map(|_| value),
-            Err(error) => Err(error),
-        };
-        match result {
-            // If the revision was compacted meanwhile, another transaction has committed after it.
-            Err(Error::Conflict { .. } | Error::Compacted { .. }) => {}
-            other => return other,
-        }
-        let elapsed = start.elapsed();
-        if elapsed > PATIENCE {
-            return Err(Error::TooManyConflicts { attempts, elapsed });
-        }
-        // The winners are ahead by about a round trip; who loses again waits longer.
-        let most_us = (500 << attempts.min(20)).min(PAUSE_MAX_US);
-        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..most_us))).await;
-    }
 }

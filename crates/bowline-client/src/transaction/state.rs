@@ -17,7 +17,6 @@ use crate::{Entry, KeyRange, LeaseId};
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) is_done: bool,
     pub(super) reads: BTreeSet<Read>,
     pub(super) keys: BTreeMap<Bytes, Own>,
     deleted: Vec<KeyRange>,
@@ -139,7 +138,7 @@ impl State {
             Direction::In => EdgeKey::new(neighbor.id, &*neighbor.kind, id),
             Direction::Out | Direction::Both => EdgeKey::new(id, &*neighbor.kind, neighbor.id),
         };
-        // An edge of its own is told below.
+        // The transaction's own edges are added below.
         let mut all: Vec<Neighbor> = stored
             .into_iter()
             .filter(|neighbor| {
@@ -173,7 +172,7 @@ impl State {
 
     pub(super) fn into_request(
         self,
-        read_revision: Revision,
+        read_revision: Option<Revision>,
         isolation: pb::Isolation,
     ) -> pb::CommitRequest {
         use pb::transaction_read::Read as Wire;
@@ -191,8 +190,8 @@ impl State {
         };
         // Reads that no server has answered have told nothing.
         let reads = match read_revision {
-            Revision::ZERO => Vec::new(),
-            _ => self.reads.into_iter().map(read).collect(),
+            None => Vec::new(),
+            Some(_) => self.reads.into_iter().map(read).collect(),
         };
         let deleted = self.deleted.into_iter();
         let deleted = deleted.map(|deleted| Write::DeleteRange(range(deleted.into_parts())));
@@ -208,7 +207,7 @@ impl State {
         let graph = graph.map(|write| Write::Graph(write.into_wire()));
         let writes = deleted.chain(keys).chain(graph);
         pb::CommitRequest {
-            read_revision: read_revision.get(),
+            read_revision: read_revision.map_or(0, Revision::get),
             isolation: isolation.into(),
             reads,
             expectations: self.expectations,
@@ -259,7 +258,7 @@ mod tests {
             (b"h", b"stored", 7),
         ];
         assert_eq!(told, expected);
-        let request = state.into_request(Revision::new(5), pb::Isolation::Serializable);
+        let request = state.into_request(Some(Revision::new(5)), pb::Isolation::Serializable);
         use pb::transaction_write::Write;
         assert!(
             matches!(request.writes[0].write, Some(Write::DeleteRange(_))),

@@ -106,6 +106,18 @@ impl Batch {
 
 impl Event {
     /// The revision of the change.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("greeting").await?;
+    /// while let Some(batch) = watcher.next().await? {
+    ///     for event in batch.events {
+    ///         println!("changed at revision {}", event.revision());
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn revision(&self) -> Revision {
         self.entry.mod_revision

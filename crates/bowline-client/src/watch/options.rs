@@ -71,6 +71,15 @@ impl Watch {
 
     /// The first revision to report, in the past or in the future. Default: the next revision when the watch
     /// begins.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// // Every change since the value that was read.
+    /// let read = client.get("greeting").await?.header.revision;
+    /// let mut watcher = client.watch("greeting").from(read + 1).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn from(mut self, revision: Revision) -> Watch {
         self.request.start_revision = signed(revision.get());
         self

@@ -105,6 +105,16 @@ impl Watcher {
     }
 
     /// The first undelivered revision. A later watch resumes from it.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// let mut watcher = client.watch("greeting").await?;
+    /// if let Some(batch) = watcher.next().await? {
+    ///     assert_eq!(watcher.next_revision(), batch.revision + 1);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn next_revision(&self) -> Revision {
         self.next_revision

@@ -1,8 +1,6 @@
 //! Keys, values and transactions.
 
-use bowline_client::{
-    Compare, Error, KeyRange, Operation, OperationReply, ReadLevel, Revision, SortBy,
-};
+use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel, SortBy};
 use bowline_testing::lease_id;
 
 use crate::with_cluster;
@@ -92,7 +90,7 @@ fn transactions_choose_a_branch_and_share_a_revision() {
         let create = || {
             client
                 .txn()
-                .when([Compare::create_revision("leader").equals(Revision::ZERO)])
+                .when([Compare::create_revision("leader").equals(None)])
                 .then([Operation::put("leader", "a"), Operation::put("term", "1")])
                 .otherwise([Operation::get("leader")])
         };

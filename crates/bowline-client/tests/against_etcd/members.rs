@@ -1,9 +1,9 @@
-//! Members and their upkeep.
+//! Members and their maintenance.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use bowline_client::{Alarm, AlarmKind, Client, Error, ReadLevel};
+use bowline_client::{Alarm, AlarmKind, Client, Error, MemberId, ReadLevel};
 use futures_util::StreamExt;
 
 use crate::with_cluster;
@@ -51,7 +51,10 @@ fn members_are_added_updated_and_removed() {
         assert_eq!(learner.peer_urls, [second]);
         let left = client.remove_member(added.member.id).await.unwrap();
         assert_eq!(left.members.len(), 1);
-        let error = client.remove_member(12345).await.unwrap_err();
+        let error = client
+            .remove_member(MemberId::new(12345))
+            .await
+            .unwrap_err();
         assert!(matches!(error, Error::MemberNotFound), "{error:?}");
     });
 }
@@ -60,7 +63,7 @@ fn members_are_added_updated_and_removed() {
 fn leadership_moves() {
     with_cluster(3, |cluster| async move {
         let client = cluster.client().await;
-        let leader = client.status().await.unwrap().leader;
+        let leader = client.status().await.unwrap().leader.unwrap();
         let members = client
             .members(ReadLevel::Linearizable)
             .await
@@ -72,7 +75,7 @@ fn leadership_moves() {
             .unwrap()
             .id;
         client.move_leader(other).await.unwrap();
-        assert_eq!(client.status().await.unwrap().leader, other);
+        assert_eq!(client.status().await.unwrap().leader, Some(other));
         // The same hash everywhere.
         client.put("k", "v").await.unwrap();
         let mut hashes = Vec::new();
@@ -104,7 +107,7 @@ fn a_member_tells_its_state_and_gives_its_database() {
             status.db_size_bytes > 0 && !status.version.is_empty(),
             "{status:?}"
         );
-        assert_eq!(status.leader, status.header.member_id);
+        assert_eq!(status.leader, Some(status.header.member_id));
         assert_eq!(client.alarms().await.unwrap(), []);
         assert_eq!(client.disarm().await.unwrap(), []);
         client.defragment().await.unwrap();
@@ -120,7 +123,8 @@ fn a_member_tells_its_state_and_gives_its_database() {
 }
 
 /// Raises an alarm of a member, as only a server does by itself, through the JSON gateway.
-fn raise_alarm(endpoint: &str, member_id: u64, kind: &str) {
+fn raise_alarm(endpoint: &str, member_id: MemberId, kind: &str) {
+    let member_id = member_id.get();
     let body = format!(r#"{{"action":"ACTIVATE","memberID":"{member_id}","alarm":"{kind}"}}"#);
     let length = body.len();
     let request = format!(

@@ -173,7 +173,7 @@ impl Cluster {
             let agree = self
                 .nodes
                 .iter()
-                .all(|node| status_of(&node.client).is_ok_and(|status| status.leader != 0));
+                .all(|node| status_of(&node.client).is_ok_and(|status| status.leader.is_some()));
             if agree {
                 return Ok(());
             }

@@ -1,7 +1,5 @@
 //! What transactions guarantee, and what each of their reads conflicts with.
 
-use std::future::Future;
-
 use bowline_client::graph::{Block, BlockId, Direction, Edge, EdgeKey};
 use bowline_client::{
     Client, Committed, Error, Expected, Isolation, KeyRange, Result, Touched, Transaction,
@@ -12,19 +10,15 @@ use bowline_testing::lease_id;
 use crate::{Cluster, number};
 
 /// Runs a transaction in which somebody else's change comes between its reads and its commit.
-async fn raced<R, C>(
+async fn raced(
     client: &Client,
     isolation: Isolation,
-    read: impl FnOnce(Transaction) -> R,
-    change: impl FnOnce(Client) -> C,
-) -> Result<Committed>
-where
-    R: Future<Output = ()>,
-    C: Future<Output = ()>,
-{
-    let tx = client.begin_with(TransactionOptions::default().isolation(isolation));
-    read(tx.clone()).await;
-    change(client.clone()).await;
+    read: impl AsyncFnOnce(&mut Transaction),
+    change: impl AsyncFnOnce(),
+) -> Result<Committed> {
+    let mut tx = client.begin_with(TransactionOptions::default().isolation(isolation));
+    read(&mut tx).await;
+    change().await;
     tx.put("written", "w").unwrap();
     tx.commit().await
 }
@@ -50,7 +44,7 @@ async fn no_count_is_lost_and_every_conflict_is_repeated() {
         writers.spawn(async move {
             for _ in 0..10 {
                 client
-                    .transact(|tx| async move {
+                    .transact(async |tx| {
                         let count = number(tx.get("count").await?);
                         tx.put("count", (count + 1).to_string())
                     })
@@ -79,8 +73,8 @@ async fn write_skew_is_forbidden_under_serializable_and_allowed_under_snapshot_i
         client.put("b", "on call").await.unwrap();
         let begin = || client.begin_with(TransactionOptions::default().isolation(isolation));
         // Each sees the other on call, and leaves.
-        let (one, two) = (begin(), begin());
-        for tx in [&one, &two] {
+        let (mut one, mut two) = (begin(), begin());
+        for tx in [&mut one, &mut two] {
             assert!(tx.get("a").await.unwrap().is_some() && tx.get("b").await.unwrap().is_some());
         }
         assert!(one.delete("a").await.unwrap());
@@ -111,10 +105,10 @@ async fn a_read_conflicts_with_what_changes_it() {
     let phantom = raced(
         &client,
         serializable,
-        |tx| async move {
+        async |tx| {
             assert_eq!(tx.range(KeyRange::prefix("r/")).await.unwrap().len(), 1);
         },
-        |client| async move {
+        async || {
             client.put("r/b", "v").await.unwrap();
         },
     );
@@ -123,10 +117,10 @@ async fn a_read_conflicts_with_what_changes_it() {
     let deleted = raced(
         &client,
         serializable,
-        |tx| async move {
+        async |tx| {
             assert!(tx.get("r/b").await.unwrap().is_some());
         },
-        |client| async move {
+        async || {
             client.delete("r/b").await.unwrap();
         },
     );
@@ -137,11 +131,11 @@ async fn a_read_conflicts_with_what_changes_it() {
         let neighbors = raced(
             &client,
             serializable,
-            |tx| async move {
+            async |tx| {
                 let near = tx.neighbors(id(1), direction, [""; 0]).await.unwrap();
                 assert_eq!(near, []);
             },
-            |client| async move {
+            async || {
                 client.graph().put_edge(edge()).await.unwrap();
             },
         );
@@ -153,11 +147,11 @@ async fn a_read_conflicts_with_what_changes_it() {
     let other_way = raced(
         &client,
         serializable,
-        |tx| async move {
+        async |tx| {
             assert!(tx.block(id(1)).await.unwrap().is_some());
             tx.neighbors(id(1), Direction::In, [""; 0]).await.unwrap();
         },
-        |client| async move {
+        async || {
             client.graph().put_edge(edge()).await.unwrap();
         },
     );
@@ -165,11 +159,11 @@ async fn a_read_conflicts_with_what_changes_it() {
     let absent = raced(
         &client,
         serializable,
-        |tx| async move {
+        async |tx| {
             assert!(tx.block(id(9)).await.unwrap().is_none());
             assert!(tx.neighbors(id(9), Direction::Out, [""; 0]).await.is_err());
         },
-        |client| async move {
+        async || {
             let block = Block::new(id(9), "node");
             client.graph().put_block(block).await.unwrap();
         },
@@ -181,10 +175,10 @@ async fn a_read_conflicts_with_what_changes_it() {
         let blind = raced(
             &client,
             isolation,
-            |tx| async move {
+            async |tx| {
                 tx.get("unrelated").await.unwrap();
             },
-            |client| async move {
+            async || {
                 client.put("written", "theirs").await.unwrap();
             },
         );
@@ -199,14 +193,14 @@ async fn a_compaction_between_read_and_commit_is_told_and_run_again() {
     let client = cluster.client_of(0);
     client.put("k", "1").await.unwrap();
     let newest = client.put("other", "v").await.unwrap().header.revision;
-    let tx = client.begin();
+    let mut tx = client.begin();
     tx.get("k").await.unwrap();
-    let at = tx.read_revision().await;
+    let at = tx.read_revision().unwrap();
     assert_eq!(at, newest);
     client.put("other", "w").await.unwrap();
     // The revision it reads at stays, and with it the commit is decided as ever, also on merged tables.
     client.trim_history(at, true).await.unwrap();
-    let later = client.begin();
+    let mut later = client.begin();
     later.get("k").await.unwrap();
     tx.put("seen", "v").unwrap();
     tx.commit().await.unwrap();
@@ -223,18 +217,15 @@ async fn a_compaction_between_read_and_commit_is_told_and_run_again() {
     // Reads of a revision that is gone fail alike, and the body is run again.
     let mut runs = 0;
     client
-        .transact(|tx| {
+        .transact(async |tx| {
             runs += 1;
-            let (client, is_first) = (client.clone(), runs == 1);
-            async move {
-                let count = number(tx.get("count").await?);
-                if is_first {
-                    let newest = client.put("other", "y").await?.header.revision;
-                    client.trim_history(newest, false).await?;
-                }
-                tx.get("other").await?;
-                tx.put("count", (count + 1).to_string())
+            let count = number(tx.get("count").await?);
+            if runs == 1 {
+                let newest = client.put("other", "y").await?.header.revision;
+                client.trim_history(newest, false).await?;
             }
+            tx.get("other").await?;
+            tx.put("count", (count + 1).to_string())
         })
         .await
         .unwrap();
@@ -249,7 +240,7 @@ async fn own_writes_are_read_and_the_rest_is_of_one_revision() {
     for key in ["a", "b", "c"] {
         client.put(key, "before").await.unwrap();
     }
-    let tx = client.begin();
+    let mut tx = client.begin();
     assert_eq!(tx.get("a").await.unwrap().unwrap(), "before");
     client.put("b", "after").await.unwrap();
     assert_eq!(tx.get("b").await.unwrap().unwrap(), "before");
@@ -264,9 +255,9 @@ async fn own_writes_are_read_and_the_rest_is_of_one_revision() {
     tx.put("a", "again").unwrap();
     assert_eq!(tx.range("a".."b").await.unwrap().len(), 1);
     let (x, y) = (id(1), id(2));
-    tx.put_block(Block::new(x, "node")).unwrap();
-    tx.put_block(Block::new(y, "node")).unwrap();
-    tx.put_edge(Edge::new(x, "tie", y)).unwrap();
+    tx.put_block(Block::new(x, "node"));
+    tx.put_block(Block::new(y, "node"));
+    tx.put_edge(Edge::new(x, "tie", y));
     assert_eq!(
         tx.neighbors(y, Direction::In, ["tie"]).await.unwrap().len(),
         1
@@ -283,7 +274,7 @@ async fn own_writes_are_read_and_the_rest_is_of_one_revision() {
 
     // A swap that fails takes everything with it, and says what it found.
     let revision = client.get("a").await.unwrap().entry().unwrap().mod_revision;
-    let tx = client.begin();
+    let mut tx = client.begin();
     tx.compare_and_swap("a", Expected::Revision(revision + 1), "mine")
         .unwrap();
     tx.put("d", "v").unwrap();
@@ -301,16 +292,16 @@ async fn own_writes_are_read_and_the_rest_is_of_one_revision() {
         other => panic!("{other:?}"),
     }
     assert!(client.get("d").await.unwrap().entry().is_none());
-    let tx = client.begin();
+    let mut tx = client.begin();
     tx.expect("d", Expected::Absent).unwrap();
     tx.compare_and_swap("a", Expected::Revision(revision), "mine")
         .unwrap();
     assert!(tx.commit().await.unwrap().changed);
     // What is missing at commit is told by name.
-    let tx = client.begin();
-    tx.put_edge(Edge::new(x, "tie", y)).unwrap();
+    let mut tx = client.begin();
+    tx.put_edge(Edge::new(x, "tie", y));
     assert!(matches!(tx.commit().await, Err(Error::NotFound { .. })));
-    let tx = client.begin();
+    let mut tx = client.begin();
     tx.put_with_lease("k", "v", lease_id(77)).unwrap();
     assert!(matches!(tx.commit().await, Err(Error::LeaseNotFound)));
 }

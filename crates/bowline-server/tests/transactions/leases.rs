@@ -14,7 +14,7 @@ async fn a_lease_of_milliseconds_is_granted_kept_alive_told_and_ends() {
     let ttl = Duration::from_millis(300);
     let lease = client.grant_lease_ms(ttl).await.unwrap();
     assert_eq!(lease.ttl, ttl, "etcd's least time does not apply");
-    let tx = client.begin();
+    let mut tx = client.begin();
     tx.put_with_lease("k", "v", lease.id).unwrap();
     tx.commit().await.unwrap();
     // For longer than it lives by itself.

@@ -84,7 +84,7 @@ impl Cluster {
     pub(crate) async fn follower(&self) -> usize {
         for number in 0..self.servers.len() {
             let status = self.client_of(number).status().await.unwrap();
-            if status.leader != status.header.member_id {
+            if status.leader != Some(status.header.member_id) {
                 return number;
             }
         }

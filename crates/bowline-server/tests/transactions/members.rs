@@ -35,7 +35,7 @@ async fn no_count_is_lost_whichever_member_is_asked() {
                 for _ in 0..8 {
                     let options = TransactionOptions::default().level(level);
                     client
-                        .transact_with(options, |tx| async move {
+                        .transact_with(options, async |tx| {
                             let count = number(tx.get("count").await?);
                             let log = tx.range(KeyRange::prefix("log/")).await?;
                             assert_eq!(log.len() as u64, count, "not of one revision");
@@ -78,22 +78,22 @@ async fn a_key_a_block_and_an_edge_have_one_revision_on_every_member() {
                 .unwrap(),
         );
     }
-    let tx = writer.begin();
+    let mut tx = writer.begin();
     assert!(tx.get("pkg/app").await.unwrap().is_none());
     tx.put("pkg/app", "1").unwrap();
     tx.put("pkg/lib", "1").unwrap();
-    tx.put_block(Block::new(app, "package")).unwrap();
-    tx.put_block(Block::new(lib, "package")).unwrap();
-    tx.put_edge(Edge::new(app, "uses", lib)).unwrap();
-    let before = tx.read_revision().await;
-    let done = tx.commit().await.unwrap();
-    assert_eq!(done.revision, before + 1);
+    tx.put_block(Block::new(app, "package"));
+    tx.put_block(Block::new(lib, "package"));
+    tx.put_edge(Edge::new(app, "uses", lib));
+    let before = tx.read_revision().unwrap();
+    let revision = tx.commit().await.unwrap().revision.unwrap();
+    assert_eq!(revision, before + 1);
     for (member, mut watch) in watches.into_iter().enumerate() {
         let batch = watch.next().await.unwrap().unwrap();
-        assert_eq!((batch.revision, batch.events.len()), (done.revision, 2));
+        assert_eq!((batch.revision, batch.events.len()), (revision, 2));
         let client = cluster.client_of(member);
         let graph = client.graph();
-        for (revision, is_there) in [(before, false), (done.revision, true)] {
+        for (revision, is_there) in [(before, false), (revision, true)] {
             let key = client.get("pkg/app").revision(revision).await.unwrap();
             assert_eq!(key.entry().is_some(), is_there);
             let blocks = graph.blocks([app, lib]).revision(revision).await.unwrap();
@@ -114,12 +114,12 @@ async fn a_transaction_reads_at_one_member_and_commits_through_another() {
     }
     clients[0].put("k", "1").await.unwrap();
     // Who has read elsewhere has read the same: a conflict is one wherever it is committed.
-    let stale: Vec<_> = clients.iter().map(Client::begin).collect();
-    for tx in &stale {
+    let mut stale: Vec<_> = clients.iter().map(Client::begin).collect();
+    for tx in &mut stale {
         assert_eq!(tx.get("k").await.unwrap().unwrap(), "1");
     }
     let mut outcomes = Vec::new();
-    for tx in stale {
+    for mut tx in stale {
         tx.put("k", "2").unwrap();
         outcomes.push(tx.commit().await);
     }

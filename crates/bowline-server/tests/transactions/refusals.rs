@@ -118,7 +118,7 @@ async fn what_could_never_succeed_is_refused_with_what_to_do() {
 async fn a_range_comes_in_parts_forwards_and_backwards_and_says_whether_there_is_more() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client_of(0);
-    let tx = client.begin();
+    let mut tx = client.begin();
     for number in 0..2_500 {
         tx.put(format!("k{number:04}"), "v").unwrap();
     }
