@@ -261,7 +261,7 @@ impl<'a> Applier<'a> {
             match effect {
                 LeaseEffect::Granted(grant) => core.leases.insert(id, grant, now),
                 LeaseEffect::Ended => core.leases.remove(id),
-                LeaseEffect::Told(left) => core.leases.set_recorded(id, left),
+                LeaseEffect::Recorded(left) => core.leases.set_recorded(id, left),
             }
         }
         for (revision, changes) in self.published.drain(..) {

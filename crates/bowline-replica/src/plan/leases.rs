@@ -73,7 +73,7 @@ impl Planner<'_> {
             None => return Ok(()),
         }
         self.effects
-            .push(Effect::Lease(id, LeaseEffect::Told(left)));
+            .push(Effect::Lease(id, LeaseEffect::Recorded(left)));
         Ok(())
     }
 

@@ -112,7 +112,8 @@ pub(crate) enum Effect {
 pub(crate) enum LeaseEffect {
     Granted(Grant),
     Ended,
-    Told(Option<Duration>),
+    /// The leader recorded its remaining time, or cleared the record.
+    Recorded(Option<Duration>),
 }
 
 /// A command, ready to be applied.
