@@ -5,8 +5,8 @@ use std::time::Duration;
 pub use bowline_storage::blob::BlobOptions;
 pub use bowline_storage::compaction::{CompactionOptions, Strategy};
 pub use bowline_storage::engine::History;
-pub use bowline_storage::log::Background;
-pub use bowline_storage::table::Compression;
+pub use bowline_storage::frame::Compression;
+pub use bowline_storage::workers::Background;
 pub use bowline_types::Isolation;
 
 /// When a commit is acknowledged.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::{Revision, vfs};
+use crate::Revision;
 
 /// Shorthand for results of the engine.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -153,7 +153,7 @@ impl Error {
     /// Wraps an I/O error, telling a full disk and a lack of open files from the rest.
     #[doc(hidden)]
     pub fn io(operation: &'static str, path: &Path, source: io::Error) -> Error {
-        if vfs::is_out_of_files(&source) {
+        if is_out_of_files(&source) {
             return Error::TooManyFiles {
                 operation,
                 path: path.to_owned(),
@@ -205,4 +205,13 @@ impl Error {
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Corrupt { .. } | Error::MissingFile { .. })
     }
+}
+
+/// Whether a call found no more open files allowed, to the process or on the system.
+pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }

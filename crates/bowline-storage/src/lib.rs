@@ -3,16 +3,19 @@
 //! Several ordered maps of versioned byte keys ([`TreeId`]) over one log. Keys have no
 //! meaning here: transactions, graphs, leases and watches are built on top, in the crate `bowline`.
 //!
-//! The parts, bottom-up; each module starts with its algorithm and its invariants:
+//! The parts, bottom-up: a module uses only modules above it in this table. Each starts with its algorithm and its
+//! invariants:
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`vfs`] | every byte to and from disk, so that tests can be the disk |
 //! | [`clock`] | every reading of time, so that tests can be the clock |
+//! | [`workers`] | work on other threads that is not on the path of a commit |
+//! | [`vfs`] | every byte to and from disk, so that tests can be the disk |
 //! | [`log`] | the one segmented log: group append, one flush per group, recovery |
 //! | [`memtable`] | the newest versions in memory: hash for point reads, skiplist for order |
-//! | [`table`] | one immutable sorted file: pages, filter, index, footer |
+//! | [`frame`] | the envelope of pages and large values: compression and checksum |
 //! | [`blob`] | large values beside the tables |
+//! | [`table`] | one immutable sorted file: pages, filter, index, footer |
 //! | [`version`] | which tables make up the database: manifest and its atomic edits |
 //! | [`compaction`] | which tables to merge, and the merge |
 //! | [`engine`] | the engine: reads, group commit, flush, compaction, recovery, history |
@@ -27,6 +30,7 @@ pub mod compaction;
 pub mod counters;
 pub mod engine;
 mod error;
+pub mod frame;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;

@@ -1,5 +1,6 @@
-//! Work that is shared between the calling thread and a few others, which are joined before it
-//! returns: for an opening or a bulk load, where the caller waits and the other cores have nothing to do.
+//! Which thread does work that is not on the path of a commit ([`Background`]), and work that is shared between the
+//! calling thread and a few others, which are joined before it returns: for an opening or a bulk load, where the
+//! caller waits and the other cores have nothing to do.
 //!
 //! Each piece of work must stand alone; what comes of it does not depend on how many threads there
 //! are. Under [`Background::Manual`] there is one, so that a run is repeatable, also where a
@@ -7,13 +8,27 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::log::Background;
 use crate::sync::Mutex;
 
 /// Beyond this the memory of the threads counts for more than their time.
 const THREADS_MAX: usize = 4;
 /// Up to this size, starting threads costs more than it saves.
 const BYTES_PER_THREAD_MIN: u64 = 4 << 20;
+
+/// Where work runs that is not on the path of a commit.
+///
+/// ```
+/// # use bowline_storage::workers::Background;
+/// // With `DbBuilder::background`: a test decides what happens when.
+/// let background = if cfg!(test) { Background::Manual } else { Background::Threads };
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Background {
+    /// On a thread, joined when its owner is closed or dropped.
+    Threads,
+    /// On the calling thread, when it is needed, so that a run is deterministic.
+    Manual,
+}
 
 /// How many threads to read `bytes` with.
 pub(crate) fn threads_for(background: Background, bytes: u64) -> usize {

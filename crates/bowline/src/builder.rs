@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bowline_storage::engine::{Engine, EngineOptions, History, Replicated, SyncPolicy};
-use bowline_storage::log::{Background, Log};
+use bowline_storage::log::Log;
 use bowline_storage::table::TableOptions;
 use bowline_storage::vfs::{MemoryVfs, OsVfs, UninterruptedVfs, Vfs};
 use bowline_storage::{Clock, SystemClock};
@@ -17,7 +17,9 @@ use crate::read_only;
 use crate::reader::DbReader;
 use bowline_core::error::Result;
 use bowline_core::kv::Metadata;
-use bowline_core::options::{BlobOptions, CompactionOptions, Compression, Durability, Limits};
+use bowline_core::options::{
+    Background, BlobOptions, CompactionOptions, Compression, Durability, Limits,
+};
 use bowline_core::state::{Core, Surroundings};
 use bowline_core::trees;
 

@@ -10,8 +10,8 @@ use super::meta::{BlobMeta, FOOTER_BYTES, FORMAT_VERSION, HEADER_BYTES, newer_ve
 use super::{BlobPointer, RECORD_HEAD_BYTES, owner_of};
 use crate::counters::{Counter, Counters};
 use crate::error::{Error, Result};
+use crate::frame::{self, OVERHEAD_BYTES, Payload, Reason};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::table::frame::{self, OVERHEAD_BYTES, Payload, Reason};
 use crate::types::Revision;
 use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};

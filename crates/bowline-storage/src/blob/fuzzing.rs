@@ -8,9 +8,9 @@ use super::{BlobFile, BlobMeta, BlobPointer, BlobReader, BlobWriter, RECORD_HEAD
 use crate::TreeId;
 use crate::codec::Reader;
 use crate::counters::Counters;
+use crate::frame;
+use crate::frame::Compression;
 use crate::fuzzing::{assert_blames_the_bytes, number};
-use crate::table::Compression;
-use crate::table::frame;
 use crate::vfs::{self, MemoryVfs, OpenMode, Vfs};
 
 const SALT: u64 = 0xB10B;

@@ -7,8 +7,8 @@ use super::meta::{FOOTER_BYTES, HEADER_BYTES};
 use super::*;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
+use crate::frame::Compression;
 use crate::fuzzing::assert_blames_the_bytes;
-use crate::table::Compression;
 use crate::vfs::{self, MemoryVfs, OpenMode, Vfs};
 use crate::{TreeId, Value};
 
@@ -112,7 +112,7 @@ fn without_zstd_a_value_that_needs_it_is_refused_by_name() {
     // The byte that says how it is compressed, and the checksum over it.
     bytes[end - 5] = 2;
     let salt = bench.meta.salt ^ owner_of(key, *revision);
-    let checksum = crate::table::frame::checksum(&bytes[start..end - 4], salt, pointer.offset);
+    let checksum = crate::frame::checksum(&bytes[start..end - 4], salt, pointer.offset);
     bytes[end - 4..end].copy_from_slice(&checksum.to_le_bytes());
     bench.set(&bytes);
     let (report, read) = bench.read_all();

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::meta::{BlobMeta, FOOTER_BYTES};
 use super::{BlobPointer, RECORD_HEAD_BYTES, owner_of};
 use crate::error::{Error, Result};
-use crate::table::Compression;
-use crate::table::frame::FrameWriter;
+use crate::frame::Compression;
+use crate::frame::FrameWriter;
 use crate::types::{Revision, TreeId};
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 

@@ -49,7 +49,7 @@ pub(crate) use picker::{pick_all, pick_blobs};
 pub use ranges::{KeyRange, cut};
 pub use retention::{KeyFilter, Retention};
 
-use crate::table::Compression;
+use crate::frame::Compression;
 
 /// How runs are merged.
 ///
@@ -96,7 +96,7 @@ pub struct CompactionOptions {
     /// How many threads work on a merge at most. With [`Background::Manual`] the caller's does, on
     /// one range after the other.
     ///
-    /// [`Background::Manual`]: crate::log::Background::Manual
+    /// [`Background::Manual`]: crate::workers::Background::Manual
     pub threads: usize,
     /// A merge is not cut into ranges of fewer bytes than this for the sake of threads, in bytes.
     pub range_bytes_min: u64,

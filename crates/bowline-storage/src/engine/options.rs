@@ -8,8 +8,9 @@ use super::history::History;
 use crate::TreeId;
 use crate::blob::BlobOptions;
 use crate::compaction::{CompactionOptions, MergeOperator};
-use crate::log::{Background, LogOptions};
+use crate::log::LogOptions;
 use crate::table::TableOptions;
+use crate::workers::Background;
 
 /// When the log is flushed to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

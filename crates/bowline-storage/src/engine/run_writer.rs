@@ -9,8 +9,9 @@ use super::core::Core;
 use crate::TreeId;
 use crate::compaction::{MergeOutput, Retention, VersionMerge, VersionSource, write_run};
 use crate::error::Result;
+use crate::frame::Compression;
 use crate::sync::atomic::AtomicBool;
-use crate::table::{Compression, TableOptions};
+use crate::table::TableOptions;
 use crate::version::{Edit, PlacedTable, Version, WrittenRun};
 
 /// How a run is written.

@@ -15,11 +15,12 @@ use super::frame::{
 };
 use super::scan::scan;
 use super::segment::{HEADER_BYTES, Link, SegmentHeader, repair_header, segment_path};
-use super::{Background, Log, LogOptions};
+use super::{Log, LogOptions};
 use crate::counters::Counters;
 use crate::fuzzing::{assert_blames_the_bytes, number};
 use crate::types::Index;
 use crate::vfs::{MemoryVfs, OpenMode, Vfs};
+use crate::workers::Background;
 
 const REPAIR_HEADER: u8 = 1;
 /// The upper half of the flags says how many frames, at most.

@@ -99,20 +99,7 @@ pub use sync::LogSync;
 pub use verify::Report;
 pub use writer::Log;
 
-/// Where work runs that is not on the path of a commit.
-///
-/// ```
-/// # use bowline_storage::log::Background;
-/// // With `DbBuilder::background`: a test decides what happens when.
-/// let background = if cfg!(test) { Background::Manual } else { Background::Threads };
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Background {
-    /// On a thread, joined when its owner is closed or dropped.
-    Threads,
-    /// On the calling thread, when it is needed, so that a run is deterministic.
-    Manual,
-}
+use crate::workers::Background;
 
 /// How a log lays out its files.
 #[derive(Clone, Debug)]

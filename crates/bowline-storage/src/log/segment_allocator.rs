@@ -32,7 +32,6 @@
 //!   mark, durably, or names a later segment.
 //! - An id is given once.
 
-use super::Background;
 use super::segment::{
     ActivationError, HEADER_BYTES, Link, Marker, SegmentHeader, activate, segment_path, spare_name,
 };
@@ -44,6 +43,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
+use crate::workers::Background;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};

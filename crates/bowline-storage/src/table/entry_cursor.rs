@@ -342,7 +342,7 @@ impl EntryCursor {
     #[inline]
     fn in_page<T>(
         &mut self,
-        step: impl FnOnce(&mut PageCursor) -> Result<T, super::frame::Reason>,
+        step: impl FnOnce(&mut PageCursor) -> Result<T, crate::frame::Reason>,
     ) -> Result<T> {
         step(&mut self.cursor)
             .map_err(|reason| self.table.damaged(self.page_number.unwrap_or(0), reason))

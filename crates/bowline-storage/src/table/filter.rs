@@ -13,7 +13,7 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::frame::Reason;
+use crate::frame::Reason;
 use crate::prefetch::prefetch;
 
 /// What of a filter fits beside all else into the processor's second cache, or nearly.

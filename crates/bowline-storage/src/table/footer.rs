@@ -16,8 +16,8 @@
 //! footer's offset). A later version may lengthen the footer in front of the tail: a program that
 //! does not know it can still tell a newer format from damage.
 
-use super::frame::{self, Reason};
 use crate::codec::Reader;
+use crate::frame::{self, Reason};
 
 /// The format this program writes, and the newest it reads. In format 1 pages have another hash
 /// index, which is not used any more; see [`super::page`].

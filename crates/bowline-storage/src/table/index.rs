@@ -23,8 +23,8 @@
 use crate::codec::{Reader, prefix_of, put_bytes, put_varint};
 use crate::types::Revision;
 
-use super::frame::{self, Reason};
 use super::page::common_prefix;
+use crate::frame::{self, Reason};
 
 /// Where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

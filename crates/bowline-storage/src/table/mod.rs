@@ -19,7 +19,7 @@
 //! | `reader` | an open table: point reads |
 //! | `read_cursor`, `version_cursor` | the table in order: as of a revision; everything |
 //! | `entry_cursor`, `page_cursor`, `read_ahead` | the basis of the cursors |
-//! | `page`, `filter`, `index`, `meta`, `footer`, `frame` | one part of the file each |
+//! | `page`, `filter`, `index`, `meta`, `footer` | one part of the file each |
 //! | `cache` | pages in memory |
 //! | `verify` | the whole file, checked |
 //!
@@ -40,7 +40,6 @@ mod cache;
 mod entry_cursor;
 mod filter;
 mod footer;
-pub(crate) mod frame;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod index;
@@ -57,13 +56,11 @@ mod tests;
 mod verify;
 mod version_cursor;
 mod writer;
-#[cfg(feature = "zstd")]
-mod zstd;
 
 pub use cache::PageCache;
 pub use filter::KeyHash;
 pub use meta::TableMeta;
-pub use options::{Compression, TableOptions};
+pub use options::TableOptions;
 pub use read_cursor::TableReadCursor;
 pub use reader::{Table, TableEntry, TableHit};
 pub use verify::TableReport;

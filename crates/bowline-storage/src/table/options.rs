@@ -1,31 +1,6 @@
 //! Options for writing a table. Reading needs none of them: the file describes itself.
 
-/// The compression of the pages of a table. Each page records its own compression, so reads do not depend
-/// on the current setting.
-///
-/// ```
-/// # use bowline_storage::compaction::CompactionOptions;
-/// # use bowline_storage::table::Compression;
-/// // With `DbBuilder::compaction`: nothing is compressed once it has arrived in the last level.
-/// let options = CompactionOptions {
-///     last_level_compression: Some(Compression::None),
-///     ..CompactionOptions::default()
-/// };
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Compression {
-    /// Pages are stored as they are.
-    None,
-    /// Each page is an LZ4 block, unless that saves less than an eighth of it.
-    Lz4,
-    /// Each page is a zstd frame, on the same terms; smaller, and slower to make and to open. What
-    /// zstd cannot do is done as with [`Compression::Lz4`].
-    #[cfg(feature = "zstd")]
-    Zstd {
-        /// zstd's level, from the fastest (1) to the smallest (22); taken as the nearest there is.
-        level: i32,
-    },
-}
+use crate::frame::Compression;
 
 /// How a table is written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -33,8 +33,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::frame::Reason;
 use crate::codec::Reader;
+use crate::frame::Reason;
 use crate::prefetch::prefetch;
 use crate::types::{EntryKind, Revision};
 use crate::value::Value;

@@ -13,8 +13,8 @@
 
 use std::cmp::Ordering;
 
-use super::frame::Reason;
 use super::page::{Page, PageEntry, common_prefix};
+use crate::frame::Reason;
 use crate::types::Revision;
 
 /// A position in one page.

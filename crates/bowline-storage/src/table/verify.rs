@@ -1,7 +1,6 @@
 //! Reads a whole table and checks everything that can be checked.
 
 use super::filter::key_hash;
-use super::frame::Reason;
 use super::meta::TableMeta;
 use super::page::Page;
 use super::page_cursor::PageCursor;
@@ -10,6 +9,7 @@ use super::reader::{Sections, Table, TableFile};
 use crate::blob::BlobPointer;
 use crate::counters::Counters;
 use crate::error::Result;
+use crate::frame::Reason;
 use crate::types::{EntryKind, Revision};
 
 /// The content of a verified table, counted.

@@ -11,14 +11,15 @@ use std::sync::Arc;
 
 use super::filter::{Filter, key_hash};
 use super::footer::{FOOTER_BYTES, Footer};
-use super::frame::{FrameWriter, OVERHEAD_BYTES};
 use super::index::IndexBuilder;
 use super::meta::{Properties, TableMeta};
-use super::options::{Compression, TableOptions};
+use super::options::TableOptions;
 use super::page::POINTER;
 use super::page_builder::PageBuilder;
 use crate::blob::BlobPointer;
 use crate::error::{Error, Result};
+use crate::frame::Compression;
+use crate::frame::{FrameWriter, OVERHEAD_BYTES};
 use crate::types::{EntryKind, Revision, TreeId};
 use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};

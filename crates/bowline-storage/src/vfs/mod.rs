@@ -188,15 +188,6 @@ pub fn write_all_at(file: &dyn VfsFile, path: &Path, bytes: &[u8], offset: u64) 
     Ok(())
 }
 
-/// Whether a call found no more open files allowed, to the process or on the system.
-pub(crate) fn is_out_of_files(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE)
-    )
-}
-
 /// Reads a whole small file of at most `limit` bytes. More is damage ([`Error::Corrupt`]).
 pub fn read_file(vfs: &dyn Vfs, path: &Path, limit: u64) -> Result<Vec<u8>> {
     let file = vfs

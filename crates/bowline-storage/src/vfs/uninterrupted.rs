@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Metadata, OpenMode, Vfs, VfsFile, VfsLock, is_out_of_files};
+use super::{Metadata, OpenMode, Vfs, VfsFile, VfsLock};
+use crate::error::is_out_of_files;
 use crate::sync::Instant;
 use crate::sync::thread::sleep;
 

@@ -6,8 +6,8 @@ use bowline_testing::Seed;
 
 use super::*;
 use crate::engine::{BatchReader, BatchWriter};
-use crate::log::Background;
 use crate::vfs::{MemoryVfs, OpenMode};
+use crate::workers::Background;
 use crate::{EntryKind, Index, Revision, TreeId};
 
 const TREES: u8 = 3;

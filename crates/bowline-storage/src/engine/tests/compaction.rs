@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::blob::BlobOptions;
 use crate::compaction::Strategy;
-use crate::log::Background;
 use crate::table::Table;
 use crate::vfs::{MemoryVfs, Metadata, OpenMode, VfsFile, VfsLock};
+use crate::workers::Background;
 use crate::{SystemClock, TreeId};
 
 // --- disks ---
@@ -686,7 +686,7 @@ fn writers_are_slowed_before_they_are_stopped() {
 #[cfg(feature = "zstd")]
 #[test]
 fn the_last_level_is_zstd_when_asked_and_read_whatever_is_asked_now() {
-    use crate::table::Compression;
+    use crate::frame::Compression;
     let (disk, versions) = unmerged(9, |_| {});
     let mut options = options(Strategy::LazyLeveling, History::All);
     options.compaction.runs_max = 1000;

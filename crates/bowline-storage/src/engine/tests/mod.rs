@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::compaction::{CompactionOptions, Strategy};
-use crate::log::Background;
 use crate::version::Identity;
 use crate::vfs::MemoryVfs;
+use crate::workers::Background;
 use crate::{EntryKind, SystemClock, TreeId};
 
 pub(super) const TREES: u8 = 3;

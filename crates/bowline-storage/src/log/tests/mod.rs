@@ -14,11 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::segment::{is_spare_name, segment_id};
-use super::{Background, Log, LogOptions};
+use super::{Log, LogOptions};
 use crate::counters::Counters;
 use crate::error::Result;
 use crate::types::Index;
 use crate::vfs::{OpenMode, Vfs};
+use crate::workers::Background;
 
 pub(super) use disk::{Crash, Disk, Operation};
 

@@ -48,7 +48,7 @@ impl Log {
     /// full. So a full disk is detected
     /// ([`LogSync::is_short_of_space`](crate::log::LogSync::is_short_of_space)) while the log still has
     /// space: at least the rest of a segment. The owner then appends only groups that free space. Needs
-    /// [`Background::Threads`](crate::log::Background::Threads).
+    /// [`Background::Threads`](crate::workers::Background::Threads).
     pub fn keep_a_spare(&mut self) {
         self.allocator.keep_one();
         self.look_for_space();

@@ -1,9 +1,9 @@
 //! Damaged files: whatever the damage, an error and never an answer that was not written.
 
 use super::super::footer::Footer;
-use super::super::frame;
 use super::*;
 use crate::error::Error;
+use crate::frame;
 use crate::vfs::{OpenMode, read_file};
 
 fn entries() -> Vec<Entry> {

@@ -13,8 +13,9 @@ use std::time::Duration;
 
 use bowline_storage::Index;
 use bowline_storage::counters::Counters;
-use bowline_storage::log::{Background, Log, LogOptions};
+use bowline_storage::log::{Log, LogOptions};
 use bowline_storage::vfs::Vfs;
+use bowline_storage::workers::Background;
 use openraft::RaftLogReader;
 use openraft::storage::{IOFlushed, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;

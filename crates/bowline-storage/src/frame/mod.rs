@@ -16,7 +16,35 @@
 //! returns from another place, or that was swapped with one of another table, fails its check
 //! although its own bytes are whole.
 
-use super::options::Compression;
+#[cfg(feature = "zstd")]
+mod zstd;
+
+/// The compression of the pages of a table. Each page records its own compression, so reads do not depend
+/// on the current setting.
+///
+/// ```
+/// # use bowline_storage::compaction::CompactionOptions;
+/// # use bowline_storage::frame::Compression;
+/// // With `DbBuilder::compaction`: nothing is compressed once it has arrived in the last level.
+/// let options = CompactionOptions {
+///     last_level_compression: Some(Compression::None),
+///     ..CompactionOptions::default()
+/// };
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compression {
+    /// Pages are stored as they are.
+    None,
+    /// Each page is an LZ4 block, unless that saves less than an eighth of it.
+    Lz4,
+    /// Each page is a zstd frame, on the same terms; smaller, and slower to make and to open. What
+    /// zstd cannot do is done as with [`Compression::Lz4`].
+    #[cfg(feature = "zstd")]
+    Zstd {
+        /// zstd's level, from the fastest (1) to the smallest (22); taken as the nearest there is.
+        level: i32,
+    },
+}
 
 /// Bytes that a frame adds to its payload.
 pub(crate) const OVERHEAD_BYTES: usize = 5;
@@ -41,7 +69,7 @@ pub(crate) const NEEDS_ZSTD: Reason = "it is compressed with zstd";
 pub(crate) struct FrameWriter {
     compressed: Vec<u8>,
     #[cfg(feature = "zstd")]
-    zstd: Option<super::zstd::Encoder>,
+    zstd: Option<self::zstd::Encoder>,
 }
 
 impl FrameWriter {
@@ -98,7 +126,7 @@ impl FrameWriter {
     /// with it would be taken for damage.
     #[cfg(feature = "zstd")]
     fn zstd(&mut self, payload: &[u8], most: usize, level: i32) -> Option<usize> {
-        use super::zstd::Encoder;
+        use self::zstd::Encoder;
         if self
             .zstd
             .as_ref()
@@ -158,7 +186,7 @@ pub(crate) fn open(
                     .filter(|len| *len == payload_bytes)
                     .map(drop),
                 #[cfg(feature = "zstd")]
-                _ => super::zstd::decompress(block, &mut payload),
+                _ => self::zstd::decompress(block, &mut payload),
                 #[cfg(not(feature = "zstd"))]
                 _ => return Err(NEEDS_ZSTD),
             };
