@@ -4,14 +4,13 @@
 //! ```text
 //!   state        the state of an open database, without handles
 //!   write        the rules of writing, each of them once
-//!   watch        changes, and the ring that watchers read
-//!   lease  kinds deadlines of leases; names of kinds
-//!   graph  kv    records, keys, algorithms; entries, ranges, metadata
+//!   watch        the ring that watchers read
+//!   kv  kinds    entries, ranges, metadata, changes; names of kinds
+//!   graph lease  records, keys, algorithms; deadlines of leases
 //!   options  error  trees  text
 //! ```
 //!
-//! A module uses only modules below it; but `kv` knows the changes that watchers get. Users depend on the crate
-//! `bowline`, which re-exports the public part.
+//! A module uses only modules below it. Users depend on the crate `bowline`, which re-exports the public part.
 
 #![expect(
     missing_docs,
@@ -34,9 +33,8 @@ pub mod watch;
 pub mod write;
 
 pub use bowline_storage::Value;
-pub use bowline_types::Revision;
+pub use bowline_types::{BlockId, Revision};
 pub use error::{Error, Result};
-pub use graph::BlockId;
 
 /// The seeds of a random test: `fixed`, and fresh ones.
 #[cfg(test)]

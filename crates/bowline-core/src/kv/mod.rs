@@ -1,10 +1,12 @@
-//! Keys and values: their records, ranges and iterators.
+//! Keys and values: their records, changes, ranges and iterators.
 
+mod change;
 pub mod iterator;
 pub mod order;
 pub mod range;
 pub mod record;
 
+pub use change::{Change, ChangeKind};
 pub use iterator::{EntryRef, LeaseKeys, RangeIter};
 pub use range::Range;
 pub use record::Metadata;

@@ -31,10 +31,10 @@ use bowline_storage::engine::{BatchReader, Engine};
 use bowline_storage::{EntryKind, Value};
 use bowline_types::Revision;
 
+use super::change::{Change, ChangeKind};
 use super::record;
 use crate::error::{Error, Result, show_key};
 use crate::trees;
-use crate::watch::{Change, ChangeKind};
 
 const LAST: u8 = 1;
 const RUN: u8 = 2;

@@ -30,10 +30,10 @@ use bowline_storage::engine::{Found, SuperVersion, Want};
 use bowline_storage::{EntryKind, Value};
 use bowline_types::Revision;
 
+use super::change::{Change, ChangeKind};
 use crate::error::{Error, Result, show_key};
 use crate::lease::LeaseId;
 use crate::trees;
-use crate::watch::{Change, ChangeKind};
 
 const FLAG_LEASE: u8 = 1;
 const FLAG_BLIND: u8 = 2;
