@@ -1,6 +1,6 @@
 //! [`DbBuilder`]: the settings of a database, and the construction of its engine, state and handle.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bowline_storage::engine::{Engine, EngineOptions, History, Replicated, SyncPolicy};
@@ -10,10 +10,8 @@ use bowline_storage::vfs::{MemoryVfs, OsVfs, UninterruptedVfs, Vfs};
 use bowline_storage::{Clock, SystemClock};
 
 use crate::commit_queue::MEMBERS_MAX_BYTES;
-use crate::db::Db;
 use crate::expiry;
 use crate::handle::Handle;
-use crate::read_only;
 use crate::reader::DbReader;
 use bowline_core::error::Result;
 use bowline_core::kv::Metadata;
@@ -23,7 +21,7 @@ use bowline_core::options::{
 use bowline_core::state::{Core, Surroundings};
 use bowline_core::trees;
 
-/// The settings of a database to be opened. Made by [`Db::builder`].
+/// The settings of a database to be opened. Made by [`Db::builder`](crate::Db::builder).
 ///
 /// ```
 /// use bowline::{Db, Durability, History};
@@ -387,54 +385,8 @@ impl DbBuilder {
         (self.engine, around)
     }
 
-    /// Opens the database in `path` to read it, and writes nothing there: also beside the process that has it open.
-    ///
-    /// The result shows the database of the moment at which it was opened, with every commit that was acknowledged
-    /// before the call; later commits are not seen. Commits that were being made may be among what is seen. What
-    /// opening has to write, it keeps in memory, and so are the leases that have expired ended there only.
-    ///
-    /// The reader has every file open, so that it can read its state for as long as it lives, whatever the owner removes
-    /// meanwhile. The space of removed files is free when the last reader of them is dropped.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("data");
-    /// let db = bowline::Db::open(&path)?;
-    /// db.put("svc/api", "10.0.0.7")?;
-    ///
-    /// // As another process would, while this one has it open.
-    /// let reader = bowline::Db::builder().open_read_only(&path)?;
-    /// db.put("svc/api", "10.0.0.8")?;
-    /// assert_eq!(reader.get("svc/api")?.as_deref(), Some(&b"10.0.0.7"[..]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// Those of [`DbBuilder::open`] without `Locked`; `NotADatabase` where there is no database. `Corrupt` or
-    /// `MissingFile` also when the owner changed the files during every attempt.
-    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<DbReader> {
-        read_only::open(self, path.as_ref())
-    }
-
-    /// Opens the database in `path`, creating it when there is none.
-    ///
-    /// ```
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = directory.path().join("data");
-    /// use bowline::{Db, StorageError};
-    ///
-    /// let db = Db::builder().open(&path)?;
-    /// // One process, and one handle and its clones, at a time.
-    /// let again = Db::builder().open(&path);
-    /// assert!(matches!(again, Err(bowline::Error::Storage(StorageError::Locked { .. }))));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::Storage`](crate::Error::Storage) with `Locked` when another handle or process has the
-    /// database open; `NotADatabase`, `NewerFormat`, `Corrupt` or `MissingFile` when the files cannot be
-    /// opened; `Io` and `NoSpace` from the system.
-    pub fn open(mut self, path: impl Into<PathBuf>) -> Result<Db> {
+    /// Opens the database of a handle.
+    pub(crate) fn open_handle(mut self, path: PathBuf) -> Result<Handle> {
         self.engine.sync = match self.durability {
             Durability::Sync => SyncPolicy::Always,
             Durability::Batched { every } => SyncPolicy::Every(every),
@@ -446,7 +398,7 @@ impl DbBuilder {
         let background = self.engine.log.background;
         let has_files = self.engine.sync != SyncPolicy::Never;
         let (vfs, clock) = (self.vfs.clone(), self.clock.clone());
-        let (options, around) = self.split(path.into(), has_files);
+        let (options, around) = self.split(path, has_files);
         let engine = Engine::open(vfs, clock, around.path.clone(), options)?;
         let core = Core::new(engine, around)?;
         let (now, wall_ms) = (core.clock().monotonic(), core.clock().wall_ms());
@@ -464,6 +416,6 @@ impl DbBuilder {
             handle.start_lease_thread(expiry::run)?;
             handle.allow_view_thread();
         }
-        Ok(Db::new(handle))
+        Ok(handle)
     }
 }

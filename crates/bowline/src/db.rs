@@ -50,6 +50,30 @@ impl Deref for Db {
     }
 }
 
+impl DbBuilder {
+    /// Opens the database in `path`, creating it when there is none.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// use bowline::{Db, StorageError};
+    ///
+    /// let db = Db::builder().open(&path)?;
+    /// // One process, and one handle and its clones, at a time.
+    /// let again = Db::builder().open(&path);
+    /// assert!(matches!(again, Err(bowline::Error::Storage(StorageError::Locked { .. }))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Storage`](crate::Error::Storage) with `Locked` when another handle or process has the
+    /// database open; `NotADatabase`, `NewerFormat`, `Corrupt` or `MissingFile` when the files cannot be
+    /// opened; `Io` and `NoSpace` from the system.
+    pub fn open(self, path: impl Into<PathBuf>) -> Result<Db> {
+        Ok(Db::new(self.open_handle(path.into())?))
+    }
+}
+
 impl Db {
     /// Opens the database in `path` with default settings, creating it when there is none.
     ///

@@ -31,6 +31,7 @@ use bowline_storage::vfs::{self, OsVfs, OverlayVfs, Vfs};
 
 use crate::builder::DbBuilder;
 use crate::check::{self, Check};
+use crate::expiry;
 use crate::reader::DbReader;
 use bowline_core::error::{Error, Result};
 use bowline_core::options::Background;
@@ -41,45 +42,73 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// No manifest is larger.
 const MANIFEST_MAX_BYTES: u64 = 1 << 30;
 
-/// See [`DbBuilder::open_read_only`].
-pub(crate) fn open(builder: &DbBuilder, path: &Path) -> Result<DbReader> {
-    let below = builder.vfs.clone();
-    let layout = Layout::new(path);
-    for attempt in 1.. {
-        let before = manifest(&*below, &layout).ok();
-        let overlay = OverlayVfs::new(below.clone(), path);
-        let opened = match overlay {
-            Ok(overlay) => {
-                let mut reader = builder.clone();
-                reader.is_read_only = true;
-                let reader = reader.vfs(Arc::new(overlay)).create(false);
-                reader.background(Background::Manual).open(path)
-            }
-            Err(error) => Err(StorageError::io("list", path, error).into()),
-        };
-        let is_same = before == manifest(&*below, &layout).ok();
-        let is_last = attempt == ATTEMPTS_MAX;
-        match opened {
-            // Two manifests that could not be read are not the same one.
-            Ok(db) if is_same && before.is_some() => {
-                // Nobody else does, without threads.
-                if let Err(error) = db.expire_leases() {
-                    tracing::warn!(%error, "an expired lease is shown");
+impl DbBuilder {
+    /// Opens the database in `path` to read it, and writes nothing there: also beside the process that has it open.
+    ///
+    /// The result shows the database of the moment at which it was opened, with every commit that was acknowledged
+    /// before the call; later commits are not seen. Commits that were being made may be among what is seen. What
+    /// opening has to write, it keeps in memory, and so are the leases that have expired ended there only.
+    ///
+    /// The reader has every file open, so that it can read its state for as long as it lives, whatever the owner removes
+    /// meanwhile. The space of removed files is free when the last reader of them is dropped.
+    ///
+    /// ```
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("data");
+    /// let db = bowline::Db::open(&path)?;
+    /// db.put("svc/api", "10.0.0.7")?;
+    ///
+    /// // As another process would, while this one has it open.
+    /// let reader = bowline::Db::builder().open_read_only(&path)?;
+    /// db.put("svc/api", "10.0.0.8")?;
+    /// assert_eq!(reader.get("svc/api")?.as_deref(), Some(&b"10.0.0.7"[..]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`DbBuilder::open`] without `Locked`; `NotADatabase` where there is no database. `Corrupt` or
+    /// `MissingFile` also when the owner changed the files during every attempt.
+    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<DbReader> {
+        let path = path.as_ref();
+        let below = self.vfs.clone();
+        let layout = Layout::new(path);
+        for attempt in 1.. {
+            let before = manifest(&*below, &layout).ok();
+            let overlay = OverlayVfs::new(below.clone(), path);
+            let opened = match overlay {
+                Ok(overlay) => {
+                    let mut reader = self.clone();
+                    reader.is_read_only = true;
+                    let reader = reader.vfs(Arc::new(overlay)).create(false);
+                    let reader = reader.background(Background::Manual);
+                    reader.open_handle(path.to_owned())
                 }
-                return Ok(DbReader::clone(&db));
+                Err(error) => Err(StorageError::io("list", path, error).into()),
+            };
+            let is_same = before == manifest(&*below, &layout).ok();
+            let is_last = attempt == ATTEMPTS_MAX;
+            match opened {
+                // Two manifests that could not be read are not the same one.
+                Ok(handle) if is_same && before.is_some() => {
+                    // Nobody else does, without threads.
+                    if let Err(error) = expiry::expire(&handle) {
+                        tracing::warn!(%error, "an expired lease is shown");
+                    }
+                    return Ok(DbReader::new(handle));
+                }
+                Err(Error::Storage(error)) if may_pass(&error) && !is_last => {}
+                Err(error) if is_same || is_last => return Err(error),
+                Ok(_) if is_last => break,
+                Ok(_) | Err(_) => {}
             }
-            Err(Error::Storage(error)) if may_pass(&error) && !is_last => {}
-            Err(error) if is_same || is_last => return Err(error),
-            Ok(_) if is_last => break,
-            Ok(_) | Err(_) => {}
+            thread::sleep(PAUSE * attempt);
         }
-        thread::sleep(PAUSE * attempt);
+        Err(Error::Storage(StorageError::corrupt(
+            path,
+            0,
+            "its owner changed the files each time they were read: try again, or ask the owner",
+        )))
     }
-    Err(Error::Storage(StorageError::corrupt(
-        path,
-        0,
-        "its owner changed the files each time they were read: try again, or ask the owner",
-    )))
 }
 
 /// Verifies the directory of a cluster's member that is stopped: its files, and, if these are whole, the
