@@ -13,6 +13,9 @@
 //!
 //! Reads go through a [`DbReader`], the part of [`Db`] that reads.
 //!
+//! Modules use only modules below them: `applier`; `plan`, `weigh`; `range`; `work`, `codec`, `restore`; `command`,
+//! `overlay`, `records`, `walked`.
+//!
 //! Invariants:
 //!
 //! - The applied record and the changes that it describes are in one commit group, so in one memtable, so in one
@@ -34,6 +37,7 @@ mod restore;
 #[cfg(test)]
 mod tests;
 mod walked;
+mod weigh;
 mod work;
 
 use std::ops::Bound;
@@ -365,11 +369,11 @@ impl Replica {
         let at = Revision::new(pin.revision());
         if let Some(delete) = work::plain_deletion(txn) {
             let bounds = (self.writes_max(), usize::MAX);
-            let weighed = work::weigh_deletion(engine, delete, at, bounds)?;
+            let weighed = weigh::weigh_deletion(engine, delete, at, bounds)?;
             return Ok(weighed.unwrap_or(Ok(())));
         }
         let compacted = self.shown.lock().compacted;
-        work::weigh(engine, txn, at, compacted)
+        weigh::weigh(engine, txn, at, compacted)
     }
 
     /// [`Replica::weigh`] where it is soon done: for the deletion of a range of few keys. `None` otherwise.
@@ -384,7 +388,7 @@ impl Replica {
         let engine = &self.core().engine;
         let pin = engine.pin_newest();
         let bounds = (self.writes_max(), Replica::FEW_KEYS);
-        work::weigh_deletion(engine, delete, Revision::new(pin.revision()), bounds)
+        weigh::weigh_deletion(engine, delete, Revision::new(pin.revision()), bounds)
     }
 
     /// So many keys are looked at in less time than it takes to wait for a turn.

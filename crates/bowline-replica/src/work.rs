@@ -14,7 +14,7 @@
 //! the writes of a command instead ([`Refusal::TooManyWrites`]), and reads no key beyond that.
 //!
 //! The check is made twice, by the same rules. The proposing member evaluates the transaction against its own
-//! state ([`weigh`], [`weigh_deletion`]), so that an excessive one costs the other members nothing. Meanwhile the state may have
+//! state (`weigh`), so that an excessive one costs the other members nothing. Meanwhile the state may have
 //! grown: so every member checks again when it applies the command, and that decides.
 //!
 //! Invariants:
@@ -36,12 +36,9 @@ use bowline_storage::engine::Engine;
 use bowline_types::Revision;
 
 use super::command::{Compare, DeleteRangeOp, Op, PutOp, Refusal, Target, Txn};
-use super::overlay::Overlay;
-use super::range::{self, Span};
 use bowline_core::error::Result;
 use bowline_core::kv::record;
 use bowline_core::trees;
-use bowline_core::write::writer;
 
 /// The most keys that a transaction may visit.
 pub const TXN_KEYS_MAX: u64 = 1_000_000;
@@ -180,50 +177,4 @@ pub(crate) fn value_bytes(engine: &Engine, key: &[u8]) -> Result<u64> {
         let (_, start) = decoded.ok_or_else(|| record::invalid(key))?;
         Ok(found.value_bytes().saturating_sub(start as u64))
     })?
-}
-
-/// Evaluates a transaction at a revision, and refuses it if it exceeds the budget. Other refusals are left to
-/// the applying members.
-pub(crate) fn weigh(
-    engine: &Engine,
-    txn: &Txn,
-    at: Revision,
-    compacted: Option<Revision>,
-) -> Result<Result<(), Refusal>> {
-    let evaluated = range::read_txn(engine, txn, at, compacted, &Work::of_txn())?;
-    Ok(match evaluated {
-        Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
-        _ => Ok(()),
-    })
-}
-
-/// Refuses a deletion of more than a command may delete, `writes_max` bytes, at a revision. `None` when that is not known
-/// after a look at `keys_max` keys.
-pub(crate) fn weigh_deletion(
-    engine: &Engine,
-    delete: &DeleteRangeOp,
-    at: Revision,
-    (writes_max, keys_max): (u64, usize),
-) -> Result<Option<Result<(), Refusal>>> {
-    let span = Span::of(&delete.key, &delete.range_end);
-    let (mut size, mut keys) = (0, 0);
-    range::for_each(
-        engine,
-        &Overlay::default(),
-        &span,
-        at,
-        false,
-        &mut |entry| {
-            size += writer::deletion_bytes(&entry.key, entry.lease);
-            keys += 1;
-            Ok(size <= writes_max && keys <= keys_max)
-        },
-    )?;
-    Ok(match size > writes_max {
-        true => Some(Err(Refusal::TooManyWrites {
-            size,
-            limit: writes_max,
-        })),
-        false => (keys <= keys_max).then_some(Ok(())),
-    })
 }

@@ -1,0 +1,58 @@
+//! Whether a transaction is within its budget as of now: the check of the member that proposes it. The check that decides
+//! is made where the command is applied (`work`).
+
+use bowline_storage::engine::Engine;
+use bowline_types::Revision;
+
+use super::command::{DeleteRangeOp, Refusal, Txn};
+use super::overlay::Overlay;
+use super::range::{self, Span};
+use super::work::Work;
+use bowline_core::error::Result;
+use bowline_core::write::writer;
+
+/// Evaluates a transaction at a revision, and refuses it if it exceeds the budget. Other refusals are left to
+/// the applying members.
+pub(crate) fn weigh(
+    engine: &Engine,
+    txn: &Txn,
+    at: Revision,
+    compacted: Option<Revision>,
+) -> Result<Result<(), Refusal>> {
+    let evaluated = range::read_txn(engine, txn, at, compacted, &Work::of_txn())?;
+    Ok(match evaluated {
+        Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
+        _ => Ok(()),
+    })
+}
+
+/// Refuses a deletion of more than a command may delete, `writes_max` bytes, at a revision. `None` when that is not known
+/// after a look at `keys_max` keys.
+pub(crate) fn weigh_deletion(
+    engine: &Engine,
+    delete: &DeleteRangeOp,
+    at: Revision,
+    (writes_max, keys_max): (u64, usize),
+) -> Result<Option<Result<(), Refusal>>> {
+    let span = Span::of(&delete.key, &delete.range_end);
+    let (mut size, mut keys) = (0, 0);
+    range::for_each(
+        engine,
+        &Overlay::default(),
+        &span,
+        at,
+        false,
+        &mut |entry| {
+            size += writer::deletion_bytes(&entry.key, entry.lease);
+            keys += 1;
+            Ok(size <= writes_max && keys <= keys_max)
+        },
+    )?;
+    Ok(match size > writes_max {
+        true => Some(Err(Refusal::TooManyWrites {
+            size,
+            limit: writes_max,
+        })),
+        false => (keys <= keys_max).then_some(Ok(())),
+    })
+}
