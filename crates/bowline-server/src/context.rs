@@ -9,7 +9,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline::Revision;
-use bowline_cluster::Leadership;
 use bowline_cluster::{Applied, LocalClient, ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb::ResponseHeader;
 use http::{HeaderName, HeaderValue};
@@ -20,6 +19,7 @@ use tonic::{Response, Status};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::read_threads::{ReadThreads, long_threads_max, wide_threads_max};
+use crate::reply_header::ReplyHeader;
 use crate::settings::Settings;
 use crate::status::Fault;
 use crate::watch::Watches;
@@ -48,9 +48,7 @@ pub(crate) struct Context {
     pub(crate) long_reads: Arc<ReadThreads>,
     /// The turns of outgoing snapshots. Each holds files, and a thread while its client is slow.
     pub(crate) snapshots: Arc<Semaphore>,
-    cluster_id: u64,
-    member_id: u64,
-    leadership: watch::Receiver<Leadership>,
+    pub(crate) reply_header: Arc<ReplyHeader>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
     /// Incremented when there was no leader for so long that the streams which need one end.
@@ -71,7 +69,7 @@ impl Context {
         Ok(Arc::new(Context {
             has_leader: AtomicBool::new(status.leader.is_some()),
             is_learner: AtomicBool::new(status.is_learner),
-            leadership: client.leadership(),
+            reply_header: Arc::new(ReplyHeader::new(&client)),
             client,
             settings,
             metrics: Metrics::default(),
@@ -81,8 +79,6 @@ impl Context {
             wide_reads: ReadThreads::new("bowline-read", wide_threads_max())?,
             long_reads: ReadThreads::new("bowline-read-long", long_threads_max())?,
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
-            cluster_id: status.cluster_id,
-            member_id: status.member_id,
             leader_losses: watch::Sender::new(0),
             serving: watch::Sender::new(status.leader.is_some()),
             stopping: watch::Sender::new(false),
@@ -91,12 +87,7 @@ impl Context {
 
     /// The header of a reply.
     pub(crate) fn header(&self, revision: Revision, term: u64) -> Option<ResponseHeader> {
-        Some(ResponseHeader {
-            cluster_id: self.cluster_id,
-            member_id: self.member_id,
-            revision: revision.get() as i64,
-            raft_term: term,
-        })
+        self.reply_header.at(revision, term)
     }
 
     /// The reply header for the node's present state.
@@ -105,7 +96,7 @@ impl Context {
     }
 
     pub(crate) fn term(&self) -> u64 {
-        self.leadership.borrow().term
+        self.reply_header.term()
     }
 
     pub(crate) fn header_of_read(&self, point: &ReadPoint) -> Option<ResponseHeader> {
@@ -122,7 +113,7 @@ impl Context {
 
     /// Whether this member leads, as far as it knows.
     pub(crate) fn leads(&self) -> bool {
-        self.leadership.borrow().leader == Some(self.member_id)
+        self.reply_header.leads()
     }
 
     pub(crate) fn is_learner(&self) -> bool {

@@ -11,16 +11,20 @@
 //! Modules use only modules below them:
 //!
 //! ```text
-//!  run, server          the node and its ports
-//!  notify               the service manager
-//!  transport            connections and calls
-//!  gateway, http        JSON, checks, metrics
-//!  service              the gRPC services
+//!  run, restore         the process; a directory from a snapshot
+//!  server               the node and its ports
+//!  notify, open_files   the service manager; the limit of open files
 //!  auto_compaction      trims old history
+//!  config               flags, environment and file
+//!  transport            connections and calls
+//!  gateway              JSON
+//!  http, service        checks and metrics; the gRPC services
 //!  context              state shared by the services
-//!  watch, convert
-//!  memory, metrics      budgets and counters
-//!  settings, hosts, status, version
+//!  watch                all watches
+//!  convert, memory      messages and types; budgets
+//!  read_threads, metrics, reply_header, snapshot_file
+//!  settings, status     settings of the services; errors and their codes
+//!  hosts, url, version
 //! ```
 //!
 //! The server has no storage and no consensus. A service checks a request, converts it to the node's types,
@@ -45,6 +49,7 @@ mod metrics;
 mod notify;
 mod open_files;
 mod read_threads;
+mod reply_header;
 mod restore;
 mod run;
 mod server;
@@ -55,6 +60,7 @@ mod status;
 #[cfg(test)]
 mod test_server;
 mod transport;
+pub mod url;
 mod version;
 mod watch;
 

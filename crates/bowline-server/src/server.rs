@@ -11,11 +11,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::auto_compaction;
-use crate::config::{AutoCompaction, Config, Url};
+use crate::config::{AutoCompaction, Config};
 use crate::context::Context;
 use crate::memory::Memory;
 use crate::open_files;
 use crate::transport::{ConnectionOptions, Dispatch, Listener};
+use crate::url::Url;
 use crate::version::VERSION;
 use crate::watch::{WatchOptions, Watches};
 

@@ -17,8 +17,6 @@ pub(crate) use auto_compaction::AutoCompaction;
 pub use error::ConfigError;
 pub use layers::Layers;
 pub use origin::Origin;
-pub use parse::Url;
-pub(crate) use parse::parse_url;
 pub use settings::{SETTINGS, Setting};
 
 use std::path::PathBuf;
@@ -30,6 +28,7 @@ use parse::{duration, number, one_of, url_list};
 use crate::hosts::Hosts;
 use crate::settings::Settings;
 use crate::transport::ConnectionOptions;
+use crate::url::{Url, parse_url};
 
 /// The configuration of a server.
 #[derive(Debug, Clone)]

@@ -162,7 +162,7 @@ fn same_authority(one: &str, other: &str, default_port: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Url, parse_url};
+    use crate::url::{Url, parse_url};
 
     fn guard(listed: &str) -> Guard {
         let urls = ["http://localhost:2379", "http://Etcd-0.example:2379"];

@@ -9,9 +9,9 @@ use pb::cluster_server::Cluster;
 use tonic::{Request, Response, Status};
 
 use super::check;
-use crate::config::parse_url;
 use crate::context::Context;
 use crate::status::{Fault, status};
+use crate::url::parse_url;
 
 /// The membership service.
 #[derive(Debug, Clone)]

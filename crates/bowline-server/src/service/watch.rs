@@ -32,8 +32,13 @@ impl WatchService {
         check(&self.context, request.metadata())?;
         let needs_leader = needs_leader(request.metadata());
         let requests = request.into_inner();
+        let context = &self.context;
+        let header = context.reply_header.clone();
+        let (watches, memory) = (&context.watches, &context.memory);
         Ok(WatchStream::new(
-            self.context.clone(),
+            watches,
+            memory,
+            header,
             requests,
             needs_leader,
         ))

@@ -15,13 +15,14 @@ use pb::watch_create_request::FilterType;
 use pb::watch_request::RequestUnion;
 use tonic::{Status, Streaming};
 
+use super::Watches;
 use super::index::Span;
 use super::message::{WatchMessage, response};
 use super::shard::Shard;
 use super::state::{Key, StreamState, Wants};
 use super::stream_queue::{StreamQueue, Taken};
-use crate::context::Context;
-use crate::memory::{Charge, current_account};
+use crate::memory::{Charge, Memory, current_account};
+use crate::reply_header::ReplyHeader;
 use crate::status::{Fault, in_words_of_etcd};
 
 /// The id in messages without a watch.
@@ -29,7 +30,7 @@ const NO_WATCH: i64 = -1;
 
 /// One client's stream.
 pub(crate) struct WatchStream {
-    context: Arc<Context>,
+    reply_header: Arc<ReplyHeader>,
     requests: Option<Streaming<pb::WatchRequest>>,
     shard: Arc<Shard>,
     queue: Arc<StreamQueue>,
@@ -47,16 +48,18 @@ const WATCH_BYTES: usize = 1 << 10;
 
 impl WatchStream {
     pub(crate) fn new(
-        context: Arc<Context>,
+        watches: &Watches,
+        memory: &Arc<Memory>,
+        reply_header: Arc<ReplyHeader>,
         requests: Streaming<pb::WatchRequest>,
         needs_leader: bool,
     ) -> WatchStream {
-        let (shard, queue) = context.watches.open(needs_leader);
+        let (shard, queue) = watches.open(needs_leader);
         let state = shard.open(queue.clone());
-        let charge = Charge::none(current_account(&context.memory));
+        let charge = Charge::none(current_account(memory));
         WatchStream {
             charge,
-            context,
+            reply_header,
             requests: Some(requests),
             shard,
             queue,
@@ -126,7 +129,7 @@ impl WatchStream {
     }
 
     fn refuse(&self, reason: &str) {
-        let revision = self.context.client.db().revision();
+        let revision = self.shard.db.revision();
         self.queue.push(WatchMessage {
             created: true,
             canceled: true,
@@ -165,9 +168,8 @@ impl Stream for WatchStream {
                     self.shard.resume(&self.state);
                 }
                 let revision = message.header.as_ref().map_or(0, |header| header.revision);
-                message.header = self
-                    .context
-                    .header(Revision::new(revision as u64), self.context.term());
+                let revision = Revision::new(revision as u64);
+                message.header = self.reply_header.at(revision, self.reply_header.term());
                 Poll::Ready(Some(Ok(message)))
             }
             Poll::Ready(Taken::End(status)) => match status {
