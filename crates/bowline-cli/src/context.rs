@@ -14,8 +14,8 @@ use crate::args::{Durability, Global, Output};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{Field, Printer};
+use crate::remote::Remote;
 use crate::session::{Directory, Session};
-use crate::store::remote::Remote;
 use crate::streams::Streams;
 
 /// Where a cluster is looked for if nobody says.

@@ -10,8 +10,6 @@ use std::process::{ExitCode, Termination};
 
 use bowline_client::Code;
 
-use crate::interrupt::{self, Interrupted};
-
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -227,6 +225,11 @@ impl Failure {
             message: message.into(),
         }
     }
+
+    /// The failure of a command that the user ended: it may have changed something before.
+    pub(crate) fn interrupted() -> Failure {
+        Failure::new(Exit::Unknown, Interrupted.to_string())
+    }
 }
 
 impl fmt::Display for Failure {
@@ -271,7 +274,7 @@ impl From<bowline_load::Error> for Failure {
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
         if matches!(error.get_ref(), Some(cause) if cause.is::<Interrupted>()) {
-            return interrupt::failure();
+            return Failure::interrupted();
         }
         match error.kind() {
             // `bowline range | head` is no failure.
@@ -281,6 +284,18 @@ impl From<io::Error> for Failure {
         }
     }
 }
+
+/// That a command was ended, as the error of a reader.
+#[derive(Debug)]
+pub(crate) struct Interrupted;
+
+impl fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
 
 /// An error and its chain of causes on one line.
 pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {

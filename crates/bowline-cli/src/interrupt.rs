@@ -7,7 +7,6 @@
 //!
 //! At the prompt Ctrl-C is a key of the editor. A signal that comes then is for no command, and is ignored.
 
-use std::fmt;
 use std::io::{self, BufRead, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::exit::{Exit, Failure};
+use crate::exit::{Failure, Interrupted};
 
 /// Whether signals are caught at all.
 static IS_CAUGHT: AtomicBool = AtomicBool::new(false);
@@ -130,14 +129,9 @@ pub(crate) fn is_pressed() -> bool {
 /// Ends a command that is to end, as a failure of it.
 pub(crate) fn check() -> Result<(), Failure> {
     match is_pressed() {
-        true => Err(failure()),
+        true => Err(Failure::interrupted()),
         false => Ok(()),
     }
-}
-
-/// How a command fails that was ended: it may have changed something before.
-pub(crate) fn failure() -> Failure {
-    Failure::new(Exit::Unknown, Interrupted.to_string())
 }
 
 /// How long a command that may wait for `left` waits before it looks: not at all, where nobody catches interrupts.
@@ -176,18 +170,6 @@ pub(crate) async fn or_interrupt<T>(reply: impl Future<Output = T>) -> Option<T>
         () = pressed => None,
     }
 }
-
-/// That a command was ended, as the error of a reader.
-#[derive(Debug)]
-pub(crate) struct Interrupted;
-
-impl fmt::Display for Interrupted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("interrupted")
-    }
-}
-
-impl std::error::Error for Interrupted {}
 
 /// The terminal, for a command of a session that reads from it: a read ends when the command is to end.
 pub(crate) struct Terminal<'a>(pub(crate) &'a mut dyn BufRead);

@@ -9,7 +9,7 @@
 //!       store                         what a command works on: a directory or a cluster
 //!       context                       the options and streams of a run
 //!       session                       what a session keeps open between commands
-//!       store::remote                 a client of a cluster
+//!       remote                        a client of a cluster
 //!       import, export                formats, without the database
 //!       output, progress              results on standard output, the rest on standard error
 //!       table                         rows as aligned lines that fit
@@ -35,6 +35,7 @@ mod interrupt;
 pub mod output;
 mod private_file;
 pub mod progress;
+mod remote;
 mod session;
 mod shell;
 mod store;

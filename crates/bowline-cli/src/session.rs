@@ -13,7 +13,7 @@ use bowline::{Db, DbBuilder, DbReader};
 use bowline_client::ReadLevel;
 
 use crate::exit::{Exit, Failure};
-use crate::store::remote::Remote;
+use crate::remote::Remote;
 
 /// See the module.
 #[derive(Default)]

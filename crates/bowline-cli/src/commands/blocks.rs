@@ -9,7 +9,7 @@ use crate::context::{Context, at_most, not_found};
 use crate::exit::{Exit, Failure};
 use crate::import::{Attributes, BlockRef, NAME_ATTRIBUTE, label};
 use crate::output::{Field, Rows};
-use crate::store::remote::GRAPH_TIMEOUT;
+use crate::remote::GRAPH_TIMEOUT;
 use crate::store::resolve::{Labels, find, id_of};
 use crate::store::target::Target;
 use crate::store::view::{View, Visit};

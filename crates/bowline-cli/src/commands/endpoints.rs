@@ -10,7 +10,7 @@ use crate::args::cluster::Endpoint as Args;
 use crate::context::Context;
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
-use crate::store::remote::{KEYS_TIMEOUT, Remote};
+use crate::remote::{KEYS_TIMEOUT, Remote};
 use bowline_load::units::show_size;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {

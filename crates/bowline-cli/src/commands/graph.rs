@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::export;
 use crate::import::BlockRef;
 use crate::output::Field;
-use crate::store::remote::GRAPH_TIMEOUT;
+use crate::remote::GRAPH_TIMEOUT;
 use crate::store::resolve::{Labels, find};
 use crate::store::target::Target;
 use crate::store::view::View;

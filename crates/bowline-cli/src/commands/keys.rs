@@ -9,7 +9,7 @@ use crate::context::{Context, at_most, not_found, usage};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{Field, escape};
-use crate::store::remote::KEYS_TIMEOUT;
+use crate::remote::KEYS_TIMEOUT;
 use crate::store::target::Target;
 use crate::store::view::Scan;
 

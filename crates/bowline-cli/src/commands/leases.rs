@@ -4,7 +4,7 @@ use crate::args::{Durability, Lease};
 use crate::context::Context;
 use crate::exit::Failure;
 use crate::output::{Field, escape};
-use crate::store::remote::KEYS_TIMEOUT;
+use crate::remote::KEYS_TIMEOUT;
 use crate::store::target::Target;
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Lease) -> Result<(), Failure> {

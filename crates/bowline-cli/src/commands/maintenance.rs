@@ -14,7 +14,7 @@ use crate::args::{Checkpoint, Cli, Compact, Completions, Output, Stats};
 use crate::context::{Context, counted, usage};
 use crate::exit::{Exit, Failure};
 use crate::output::Field;
-use crate::store::remote::{GRAPH_TIMEOUT, KEYS_TIMEOUT, Remote};
+use crate::remote::{GRAPH_TIMEOUT, KEYS_TIMEOUT, Remote};
 use crate::store::target::Target;
 use bowline_load::units::show_size;
 

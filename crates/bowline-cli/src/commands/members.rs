@@ -6,7 +6,7 @@ use crate::args::cluster::Member as Args;
 use crate::context::{Context, not_found};
 use crate::exit::Failure;
 use crate::output::Field;
-use crate::store::remote::{KEYS_TIMEOUT, Remote};
+use crate::remote::{KEYS_TIMEOUT, Remote};
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Args) -> Result<(), Failure> {
     let remote = context.remote(KEYS_TIMEOUT)?;

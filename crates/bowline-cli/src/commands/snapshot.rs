@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, with_sources};
 use crate::output::hexadecimal;
 use crate::private_file::PrivateFile;
-use crate::store::remote::{KEYS_TIMEOUT, Remote};
+use crate::remote::{KEYS_TIMEOUT, Remote};
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Snapshot) -> Result<(), Failure> {
     let file = match args {

@@ -23,8 +23,8 @@ use crate::import::{
 use crate::interrupt;
 use crate::private_file::PrivateFile;
 use crate::progress::Progress;
+use crate::remote::GRAPH_TIMEOUT;
 use crate::store::bulk::BulkLoad;
-use crate::store::remote::GRAPH_TIMEOUT;
 use crate::store::sink::Imported;
 use crate::store::target::Target;
 use crate::store::view::{Scan, View};

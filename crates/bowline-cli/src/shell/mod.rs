@@ -26,8 +26,8 @@ use crate::context::{Context, usage};
 use crate::dispatch;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
+use crate::remote::KEYS_TIMEOUT;
 use crate::session::Session;
-use crate::store::remote::KEYS_TIMEOUT;
 use crate::store::target::Target;
 use crate::streams::Streams;
 

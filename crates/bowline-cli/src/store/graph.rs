@@ -389,8 +389,8 @@ mod tests {
     use bowline_server::Server;
     use bowline_server::config::{Config, Layers};
 
-    use super::super::remote::Remote;
     use super::*;
+    use crate::remote::Remote;
 
     /// A server with a directory of its own, on a runtime of its own.
     struct Served {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use bowline::{Revision, Version};
 use bowline_client::{Client, Error, EventKind, KeyRange};
 
-use super::remote::{Remote, entry};
 use crate::exit::Failure;
+use crate::remote::{Remote, entry};
 
 /// How long a server may be silent while it has not given all of the past.
 const SILENCE_MAX: Duration = Duration::from_secs(10);

@@ -13,7 +13,6 @@
 //! | `graph` | the graph of a view |
 //! | `view` | a target at one revision, and its keys |
 //! | `watch`, `history` | changes of keys: those to come, and those of the past |
-//! | `remote` | a client of the cluster |
 
 /// Sets of a request what is given. The library and the client name their settings alike.
 macro_rules! set {
@@ -44,7 +43,6 @@ pub(crate) mod algorithms;
 pub(crate) mod bulk;
 pub(crate) mod graph;
 mod history;
-pub(crate) mod remote;
 mod remote_sink;
 pub(crate) mod resolve;
 pub(crate) mod sink;

@@ -12,12 +12,12 @@ use bowline_client::graph::{self as wire, GraphWrite};
 use bowline_client::{Operation, OperationReply};
 use bytes::Bytes;
 
-use super::remote::Remote;
 use super::resolve::id_of;
 use super::sink::{Imported, Unfit, Written, write_each};
 use super::view::RemoteView;
 use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
+use crate::remote::Remote;
 
 /// The most operations that a server takes in a transaction, unless it is told to take more or fewer.
 const OPERATIONS_MAX: usize = 100;

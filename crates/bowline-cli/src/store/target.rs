@@ -13,7 +13,6 @@ use bowline_client::graph::GraphWrite;
 use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel};
 
 use super::bulk::BulkLoad;
-use super::remote::{KEYS_TIMEOUT, Remote, or_of_etcd, single_key, wire_range};
 use super::remote_sink;
 use super::sink::{self, Imported};
 use super::view::{RemoteView, View};
@@ -24,6 +23,7 @@ use crate::exit::Failure;
 use crate::import::{Item, Position, Refusal};
 use crate::interrupt;
 use crate::output::escape;
+use crate::remote::{KEYS_TIMEOUT, Remote, or_of_etcd, single_key, wire_range};
 use crate::session::Directory;
 
 /// The keys of a lease; `None` where they are more than a server tells.

@@ -8,10 +8,10 @@ use std::cell::Cell;
 use bowline::{Entry, Range, Revision, Snapshot};
 use bowline_client::{Error, KeyRange, SortBy};
 
-use super::remote::{Remote, entry, wire_range};
 use crate::context::at_most;
 use crate::exit::Failure;
 use crate::interrupt;
+use crate::remote::{Remote, entry, wire_range};
 
 /// How many entries are asked for at once.
 const PAGE: u64 = 1_000;

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bowline::{Change, ChangeKind, Revision};
 use bowline_client::{Error, EventKind};
 
-use super::remote::{Remote, entry};
 use crate::exit::Failure;
 use crate::interrupt;
+use crate::remote::{Remote, entry};
 
 /// A watch that has begun.
 pub(crate) enum Watcher<'a> {
