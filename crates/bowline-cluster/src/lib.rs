@@ -1,15 +1,18 @@
 //! One database replicated by Raft on several nodes.
 //!
-//! The protocol is `openraft`'s, behind one adapter; this crate has the rest:
+//! The protocol is `openraft`'s, behind one adapter; this crate has the rest. A module uses only modules above it; but
+//! [`types`] has the names of Raft's values from [`raft`], which alone names openraft:
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`types`] | members, proposals, and the names of Raft's values |
 //! | [`record`] | the encoding of an entry, on disk and on the wire |
-//! | [`raft`] | the adapter of openraft: log, state machine, network, calls |
-//! | [`peer`] | connections and messages between members |
-//! | [`read_turn`] | the read budget of a connection |
+//! | [`error`] | the errors of a node and of its log |
 //! | [`member_file`] | the identity and the vote of a member's directory |
+//! | [`read_turn`] | the read budget of a connection |
+//! | [`peer`] | connections and messages between members |
+//! | [`raft`] | the adapter of openraft: log, state machine, network, calls |
+//! | [`node`] | a member: proposals, reads, leases, membership |
 
 #[doc(hidden)]
 pub mod blocking;

@@ -8,6 +8,9 @@
 //!                                                  wire
 //! ```
 //!
+//! Modules use only modules below them: `compare`; `watch`; `load`, `graph`, `node`; `machine`, `workload`; `args`,
+//! `report`; `wire`, `progress`, `units`, `error`.
+//!
 //! `node` has the members in this process, and no wire between a client and its member.
 //!
 //! Latencies are kept in histograms of three significant digits. With a rate, a request's time runs

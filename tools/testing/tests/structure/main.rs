@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a crate uses only what stands below it, and no shipped crate uses a tool | `arrows_between_crates_point_down` |
 //! | no circle of imports has more than three files | `no_circle_of_imports_has_more_than_three_files` |
+//! | the modules of a crate do not use each other in a circle | `modules_form_no_circle` |
 //! | openraft is named in one folder of one crate | `openraft_is_named_in_one_folder` |
 //! | a file is about one thing, and so is a function | `files_and_functions_are_short` |
 //! | a module begins with what it is for | `modules_begin_with_their_heads` |
@@ -77,6 +78,14 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[
 
 /// Larger circles, and why.
 const CIRCLES: &[(&str, usize, &str)] = &[];
+
+/// Uses of one module of a crate by another against the order of the others: the crate, the two modules, and why.
+const UPWARD: &[(&str, &str, &str, &str)] = &[(
+    "bowline-cluster",
+    "types",
+    "raft",
+    "only the adapter names openraft, so it has the types that all others know under the names in `types`",
+)];
 
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -198,6 +207,40 @@ fn no_circle_of_imports_has_more_than_three_files() {
 }
 
 #[test]
+fn modules_form_no_circle() {
+    let mut faults = String::new();
+    for name in SHIPPED {
+        let excused: Vec<_> = UPWARD.iter().filter(|(krate, ..)| *krate == name).collect();
+        let is_upward = |arrow: &imports::Arrow, upward: &(&str, &str, &str, &str)| {
+            (&arrow.from[..], &arrow.to[..]) == (upward.1, upward.2)
+        };
+        let arrows = imports::arrows_of_modules(&sources(name));
+        let others = |but: Option<&(&str, &str, &str, &str)>| {
+            let mut others = arrows.clone();
+            others.retain(|arrow| {
+                let mut left_out = excused.iter().filter(|one| Some(**one) != but);
+                !left_out.any(|one| is_upward(arrow, one))
+            });
+            imports::circles_of_modules(&others)
+        };
+        for circle in others(None) {
+            faults.push_str(&format!("{name}:\n"));
+            for arrow in circle {
+                let imports::Arrow { from, to, line } = arrow;
+                faults.push_str(&format!("    {from} uses {to} in {line}\n"));
+            }
+        }
+        for one in excused.iter().filter(|one| others(Some(one)).is_empty()) {
+            let (_, from, to, _) = one;
+            faults.push_str(&format!(
+                "{name}: no exception any more: {from} uses {to}\n"
+            ));
+        }
+    }
+    assert!(faults.is_empty(), "these modules use each other:\n{faults}");
+}
+
+#[test]
 fn openraft_is_named_in_one_folder() {
     for name in SHIPPED.iter().chain(&TOOLS) {
         let manifest = fs::read_to_string(directory(name).join("Cargo.toml")).expect("a manifest");
@@ -297,8 +340,59 @@ fn a_fault_is_found() {
             "d.rs",
             "// use crate::a::A;\nuse crate::a::A;\n#[cfg(test)]\nmod tests {\n use crate::d;\n}\n",
         ),
+        source("e/mod.rs", "pub use inner::E;\n\nfn f(e: E) {}\n"),
+        source("e/inner.rs", "use super::f;\n"),
+        source("g/mod.rs", "pub use inner::G;\n\nfn f() {}\n"),
+        source("g/inner.rs", "use super::f;\n"),
+        source("h.rs", "use crate::g::G;\n"),
     ]);
-    assert_eq!(circles, [["c/src/a/mod.rs", "c/src/b.rs", "c/src/c.rs"]]);
+    let expected = [
+        &["c/src/a/mod.rs", "c/src/b.rs", "c/src/c.rs"][..],
+        &["c/src/e/inner.rs", "c/src/e/mod.rs"],
+    ];
+    assert_eq!(circles, expected);
+    let arrows = imports::arrows_of_modules(&[
+        source(
+            "lib.rs",
+            "mod a;\nmod b;\nmod c;\nmod d;\n\npub use d::inner::Root as Known;\n",
+        ),
+        source("main.rs", "fn main() {\n    c::run();\n}\n"),
+        source(
+            "a/mod.rs",
+            "use std::fmt;\n\npub use crate::{\n    b::B,\n    c::{self, C},\n};\n",
+        ),
+        source("a/inner.rs", "fn f() {\n    super::super::d::f();\n}\n"),
+        source(
+            "b.rs",
+            "pub(in crate::c) fn g() {}\n#[cfg(test)]\nfn f(\n    x: crate::d::D,\n) {\n}\nuse crate::Known;\n",
+        ),
+        source(
+            "c.rs",
+            "#[cfg(test)]\nmod fake;\n// crate::a::A\nfn f(a: crate::a::C) {}\n",
+        ),
+        source("c/fake.rs", "use crate::d;\n"),
+        source("d/mod.rs", "pub mod inner;\n\nuse inner::Root;\n"),
+        source("d/inner.rs", "use super::super::b;\n"),
+    ]);
+    let lines: Vec<_> = arrows
+        .iter()
+        .map(|imports::Arrow { from, to, line }| format!("{from} {to} {line}"))
+        .collect();
+    let expected = [
+        "a b c/src/a/mod.rs:4",
+        "a c c/src/a/mod.rs:5",
+        "a d c/src/a/inner.rs:2",
+        "b d c/src/b.rs:7",
+        "c a c/src/c.rs:4",
+        "d b c/src/d/inner.rs:1",
+    ];
+    assert_eq!(lines, expected);
+    let circles = imports::circles_of_modules(&arrows);
+    let circles: Vec<Vec<_>> = circles
+        .iter()
+        .map(|circle| circle.iter().map(|arrow| &arrow.from[..]).collect())
+        .collect();
+    assert_eq!(circles, [["b", "d"], ["a", "c"]]);
     let names = public_items::public_names(
         "\npub use a::{A,\n    b::F};\npub use c::T as U;\n\npub struct V<T> {\n}\n",
     );
