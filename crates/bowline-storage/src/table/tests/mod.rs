@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::*;
 use crate::counters::Counters;
 use crate::error::Result;
+use crate::frame::Compression;
 use crate::types::{EntryKind, Revision, TreeId};
 use crate::value::Value;
 use crate::vfs::{MemoryVfs, Vfs};
