@@ -10,6 +10,7 @@
 //! | [`error`] | the errors of a node and of its log |
 //! | [`member_file`] | the identity and the vote of a member's directory |
 //! | [`read_turn`] | the read budget of a connection |
+//! | [`unread`] | deadlines for what the other side of a connection does not read |
 //! | [`peer`] | connections and messages between members |
 //! | [`raft`] | the adapter of openraft: log, state machine, network, calls |
 //! | [`node`] | a member: proposals, reads, leases, membership |
@@ -30,6 +31,7 @@ pub mod raft;
 pub mod read_turn;
 pub mod record;
 pub mod types;
+pub mod unread;
 
 pub use error::{Error, Result};
 pub use histogram::{Histogram, HistogramSnapshot};

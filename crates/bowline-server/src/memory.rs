@@ -29,6 +29,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bowline_cluster::unread::UnsentReplies;
+use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tonic::Status;
@@ -91,8 +93,7 @@ impl Memory {
         Arc::new(Account {
             memory: self.clone(),
             used: AtomicUsize::new(0),
-            unsent: Default::default(),
-            period: AtomicUsize::new(0),
+            unsent: Arc::default(),
             was_refused: AtomicBool::new(false),
             wide_reads: Arc::new(Semaphore::new(wide_threads_max())),
         })
@@ -104,10 +105,8 @@ impl Memory {
 pub(crate) struct Account {
     memory: Arc<Memory>,
     used: AtomicUsize,
-    /// Replies handed to the connection and not sent yet, by the parity of the period in which they were
-    /// handed over.
-    unsent: [AtomicUsize; 2],
-    period: AtomicUsize,
+    /// Replies handed to the connection and not sent yet.
+    unsent: Arc<UnsentReplies>,
     /// Whether a charge was refused since the last check.
     was_refused: AtomicBool,
     /// The turns of wide ranges, held until the reply is made or, if it is long, until the client has taken
@@ -124,26 +123,18 @@ impl Account {
         self.wide_reads.clone().acquire_owned().await.ok()
     }
 
-    /// Counts a reply from its hand-over to the connection until it is sent.
-    pub(crate) fn hand_over(self: &Arc<Account>) -> Unsent {
-        let slot = self.period.load(Ordering::Relaxed) % 2;
-        self.unsent[slot].fetch_add(1, Ordering::Relaxed);
-        Unsent {
-            account: self.clone(),
-            slot,
-        }
+    /// Counts a part of a reply from its hand-over to the connection until it is sent.
+    pub(crate) fn hand_over(&self, part: Bytes) -> Bytes {
+        self.unsent.hand_over(part)
     }
 
-    /// Ends a period. Returns whether a reply of the period before is still unsent: it has then waited for at
-    /// least a whole period.
+    /// Ends a period. Returns whether a reply has been unsent for at least a whole one.
     pub(crate) fn end_period(&self) -> bool {
-        let before = (self.period.load(Ordering::Relaxed) + 1) % 2;
-        if self.unsent[before].load(Ordering::Relaxed) > 0 {
+        let is_unread = self.unsent.end_period();
+        if is_unread {
             self.memory.unread_replies.add(1);
-            return true;
         }
-        self.period.fetch_add(1, Ordering::Relaxed);
-        false
+        is_unread
     }
 
     /// Whether a charge was refused since the last call.
@@ -193,19 +184,6 @@ impl Account {
 
 fn above_floor(bytes: usize) -> usize {
     bytes.saturating_sub(FLOOR_BYTES)
-}
-
-/// A reply that was handed over and is not sent yet; see [`Account::hand_over`].
-#[derive(Debug)]
-pub(crate) struct Unsent {
-    account: Arc<Account>,
-    slot: usize,
-}
-
-impl Drop for Unsent {
-    fn drop(&mut self) {
-        self.account.unsent[self.slot].fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// The limit of the connection or of the server is reached.
@@ -399,19 +377,13 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_that_is_not_on_its_way_for_a_whole_period_is_noticed() {
+    fn a_reply_that_is_not_read_is_counted() {
         let memory = Memory::new(1 << 20, 1 << 20);
         let account = memory.account();
-        for _ in 0..5 {
-            let sent = account.hand_over();
-            assert!(!account.end_period(), "it was handed over just now");
-            drop(sent);
-        }
-        let stuck = account.hand_over();
+        let stuck = account.hand_over(Bytes::from_static(b"reply"));
         assert!(!account.end_period());
-        let newer = account.hand_over();
         assert!(account.end_period(), "it is there for a whole period");
-        drop((stuck, newer));
+        drop(stuck);
         assert!(!account.end_period());
         assert_eq!(memory.unread_replies.get(), 1);
     }

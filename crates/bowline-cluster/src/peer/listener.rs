@@ -9,6 +9,7 @@
 //! | an incomplete frame or head, a dead peer | pings, which stay unanswered then |
 //! | requests of a connection, their heads | HTTP/2's limits |
 //! | messages | [`LimitedBody`] |
+//! | replies that are not read | [`WriteDeadline`], [`UnsentReplies`] |
 //! | bytes from strangers | a rate, by address ([`Port`]) |
 //! | consecutive refused requests | [`Strangers`] |
 //!
@@ -23,6 +24,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
@@ -39,6 +42,7 @@ use super::network::{Connection, Listener};
 use super::port::{Connected, Port};
 use crate::log_limit::{LogLimit, and_more};
 use crate::read_turn::charge_read;
+use crate::unread::{UnsentReplies, WriteDeadline};
 
 const APPEND: &str = "Append";
 
@@ -143,6 +147,9 @@ async fn connection<S>(
     let stream = Inbound::new(stream, connected.clone());
     let strangers = Arc::new(Strangers::default());
     let counted = strangers.clone();
+    let unread_timeout = connected.limits().unread_timeout;
+    let unsent = Arc::new(UnsentReplies::default());
+    let replies = unsent.clone();
     let service = service_fn(move |request: http::Request<Incoming>| {
         let path = request.uri().path();
         let allowed = allowed(path, &connected, message_bytes_max);
@@ -155,12 +162,13 @@ async fn connection<S>(
         // So that the service can report that a member uses it.
         request.extensions_mut().insert(connected.clone());
         let (answering, counted) = (service.clone().call(request), counted.clone());
+        let replies = replies.clone();
         async move {
             let answer = answering.await?;
             if counted.count(is_stream, answer.headers()) && is_of_a_member {
                 connected.recognize();
             }
-            Ok::<_, Infallible>(answer)
+            Ok::<_, Infallible>(answer.map(|inner| ReplyBody { inner, replies }))
         }
     });
     let serving = builder.serve_connection(TokioIo::new(stream), service);
@@ -173,11 +181,54 @@ async fn connection<S>(
             tracing::debug!(count, "a connection was closed: all it asked was refused");
             // Replies that are ready are still sent.
             serving.as_mut().graceful_shutdown();
-            serving.await
+            tokio::select! {
+                ended = serving => ended,
+                () = unread(&unsent, unread_timeout) => return,
+            }
         }
+        () = unread(&unsent, unread_timeout) => return,
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection of a peer ended");
+    }
+}
+
+/// Returns when a part of a reply stays unsent for a whole period.
+async fn unread(unsent: &UnsentReplies, period: Duration) {
+    loop {
+        tokio::time::sleep(period).await;
+        if unsent.end_period() {
+            tracing::debug!("a connection was ended: its peer does not read replies");
+            return;
+        }
+    }
+}
+
+/// The body of a reply whose parts are counted until they are sent.
+struct ReplyBody {
+    inner: tonic::body::Body,
+    replies: Arc<UnsentReplies>,
+}
+
+impl Body for ReplyBody {
+    type Data = Bytes;
+    type Error = tonic::Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, tonic::Status>>> {
+        let polled = ready!(Pin::new(&mut self.inner).poll_frame(task));
+        let replies = &self.replies;
+        Poll::Ready(polled.map(|frame| Ok(frame?.map_data(|data| replies.hand_over(data)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
     }
 }
 
@@ -224,7 +275,7 @@ fn allowed(path: &str, connected: &Connected, message_bytes_max: usize) -> Allow
 }
 
 /// A connection with a deadline for the preface of HTTP/2 and the head of its first frame. Later the library
-/// detects dead peers by pings. A stranger's is read at a rate.
+/// detects dead peers by pings. A stranger's is read at a rate. A write has a deadline.
 struct Inbound<S> {
     inner: S,
     connected: Arc<Connected>,
@@ -233,6 +284,7 @@ struct Inbound<S> {
     deadline: Option<Pin<Box<Sleep>>>,
     /// The end of a pause.
     pause: Option<Pin<Box<Sleep>>>,
+    unwritten: WriteDeadline,
 }
 
 /// The preface, and the head of a frame.
@@ -240,13 +292,16 @@ const PREFACE_BYTES: usize = 24 + 9;
 
 impl<S> Inbound<S> {
     fn new(inner: S, connected: Arc<Connected>) -> Inbound<S> {
-        let deadline = tokio::time::sleep(connected.limits().preface_timeout);
+        let limits = connected.limits();
+        let deadline = tokio::time::sleep(limits.preface_timeout);
+        let unwritten = WriteDeadline::new(limits.unread_timeout);
         Inbound {
             inner,
             connected,
             missing: PREFACE_BYTES,
             deadline: Some(Box::pin(deadline)),
             pause: None,
+            unwritten,
         }
     }
 }
@@ -296,7 +351,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Inbound<S> {
         task: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write(task, bytes)
+        let written = Pin::new(&mut self.inner).poll_write(task, bytes);
+        self.unwritten.note(task, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -312,7 +368,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Inbound<S> {
         task: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.inner).poll_write_vectored(task, parts)
+        let written = Pin::new(&mut self.inner).poll_write_vectored(task, parts);
+        self.unwritten.note(task, written)
     }
 
     fn is_write_vectored(&self) -> bool {

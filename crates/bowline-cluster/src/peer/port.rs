@@ -52,6 +52,8 @@ pub struct PortLimits {
     /// The longest silence of a stream of appends. Pings keep the connection alive; the stream is made again
     /// when there is something to send.
     pub append_silence_timeout: Duration,
+    /// A connection ends when its peer takes nothing of a reply for so long.
+    pub unread_timeout: Duration,
 }
 
 impl Default for PortLimits {
@@ -68,6 +70,7 @@ impl Default for PortLimits {
             message_timeout: Duration::from_secs(30),
             silence_timeout: Duration::from_secs(60),
             append_silence_timeout: Duration::from_secs(300),
+            unread_timeout: Duration::from_secs(60),
         }
     }
 }

@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::memory::{self, Account, Charge, OverBudget, Partial, Unsent};
+use crate::memory::{self, Account, Charge, OverBudget, Partial};
 use crate::status::Fault;
 
 /// Smaller bodies are not charged: the number of calls is bounded.
@@ -377,18 +377,6 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// A piece that was handed over.
-struct Piece {
-    bytes: Bytes,
-    _unsent: Unsent,
-}
-
-impl AsRef<[u8]> for Piece {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
-    }
-}
-
 impl ReplyBody {
     pub(super) fn new(body: Body, account: Option<Arc<Account>>, kind: ReplyKind) -> ReplyBody {
         ReplyBody {
@@ -403,10 +391,7 @@ impl ReplyBody {
     /// The next piece of the remainder.
     fn next_piece(&mut self, account: &Arc<Account>) -> Bytes {
         let piece = self.rest.split_to(self.rest.len().min(PIECE_BYTES));
-        Bytes::from_owner(Piece {
-            bytes: piece,
-            _unsent: account.hand_over(),
-        })
+        account.hand_over(piece)
     }
 
     fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {

@@ -28,6 +28,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bowline_cluster::read_turn::charge_read;
+use bowline_cluster::unread::WriteDeadline;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
@@ -187,9 +188,7 @@ pub(super) struct DeadlineStream<S> {
     pieces: Pieces,
     deadline: Option<Deadline>,
     timeout: Duration,
-    /// The deadline since the client stopped accepting bytes.
-    unwritten: Option<Pin<Box<Sleep>>>,
-    unread_timeout: Duration,
+    unwritten: WriteDeadline,
     account: Arc<Account>,
     /// The end of a pause.
     refused: Option<Pin<Box<Sleep>>>,
@@ -210,33 +209,9 @@ impl<S> DeadlineStream<S> {
             pieces: Pieces::new(resets_max),
             deadline: None,
             timeout,
-            unwritten: None,
-            unread_timeout,
+            unwritten: WriteDeadline::new(unread_timeout),
             account,
             refused: None,
-        }
-    }
-
-    /// Notes whether a write made progress.
-    fn note_written(
-        &mut self,
-        task: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
-        if written.is_ready() {
-            self.unwritten = None;
-            return written;
-        }
-        let timeout = self.unread_timeout;
-        let unwritten = self
-            .unwritten
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
-        match unwritten.as_mut().poll(task) {
-            Poll::Ready(()) => {
-                let text = format!("the client has read nothing for {timeout:?}");
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)))
-            }
-            Poll::Pending => Poll::Pending,
         }
     }
 
@@ -304,7 +279,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(task, bytes);
-        self.note_written(task, written)
+        self.unwritten.note(task, written)
     }
 
     fn poll_write_vectored(
@@ -313,7 +288,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(task, slices);
-        self.note_written(task, written)
+        self.unwritten.note(task, written)
     }
 
     fn is_write_vectored(&self) -> bool {

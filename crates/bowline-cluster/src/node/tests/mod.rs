@@ -16,6 +16,7 @@
 //! | [`restored`] | the first votes of a restored cluster |
 //! | [`rot`] | damage does not spread with a snapshot |
 //! | [`settings`] | settings with which a node does not start |
+//! | [`unread`] | peers that do not read the replies |
 //! | [`unreachable`] | the cost of a peer that is down |
 //!
 //! Here is what they share: one node or three of them, and requests that are repeated until they succeed.
@@ -36,6 +37,7 @@ mod restored;
 mod rot;
 mod settings;
 pub(crate) mod unreachable;
+mod unread;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
