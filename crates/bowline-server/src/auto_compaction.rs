@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline::Revision;
@@ -49,6 +50,7 @@ async fn keep_compacting(context: &Context, setting: AutoCompaction) {
     loop {
         tokio::time::sleep(tick).await;
         let Some(target) = schedule.look(now(), revision(), context.leads()) else {
+            context.compaction_looks.fetch_add(1, Ordering::Relaxed);
             continue;
         };
         match compact(context, target).await {
@@ -66,6 +68,7 @@ async fn keep_compacting(context: &Context, setting: AutoCompaction) {
                 );
             }
         }
+        context.compaction_looks.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline::Revision;
@@ -46,6 +46,8 @@ pub(crate) struct Context {
     /// Threads for long ranges. They are separate, so that clients which read everything do not delay short
     /// ranges.
     pub(crate) long_reads: Arc<ReadThreads>,
+    /// How often the automatic compaction has looked whether something is due, and has done it.
+    pub(crate) compaction_looks: AtomicU64,
     /// The turns of outgoing snapshots. Each holds files, and a thread while its client is slow.
     pub(crate) snapshots: Arc<Semaphore>,
     pub(crate) reply_header: Arc<ReplyHeader>,
@@ -76,6 +78,7 @@ impl Context {
             watches,
             memory,
             maintenance: Arc::new(Semaphore::new(1)),
+            compaction_looks: AtomicU64::new(0),
             wide_reads: ReadThreads::new("bowline-read", wide_threads_max())?,
             long_reads: ReadThreads::new("bowline-read-long", long_threads_max())?,
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline_cluster::peer::PortLimits;
@@ -170,6 +171,14 @@ impl Server {
     #[cfg(test)]
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// How often the automatic compaction has looked whether something is due, and has done it: a test that moves the
+    /// clock waits for that.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn compaction_looks(&self) -> u64 {
+        self.context.compaction_looks.load(Ordering::Relaxed)
     }
 
     /// An in-process client of the node.

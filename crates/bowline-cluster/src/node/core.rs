@@ -105,6 +105,8 @@ pub(crate) struct Counts {
     pub(crate) admission_rounds: AtomicU64,
     /// Times that a leader reported acknowledgements which this member's log does not hold.
     pub(crate) losses_found: AtomicU64,
+    /// Pauses of a repair that has made way for a snapshot of the consensus.
+    pub(crate) repair_pauses: AtomicU64,
     /// Tables that the scrubber has read.
     pub(crate) tables_scrubbed: AtomicU64,
     /// Comparisons of the voters' data that this leader has completed.

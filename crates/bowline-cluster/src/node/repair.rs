@@ -12,6 +12,7 @@
 //! distinguished from missing data, and is fetched from other members by the rules of the protocol. Their CTRL fetches
 //! single entries and chunks; the tables of Bowline's members are not alike, so the whole state is fetched.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline_replica::{AlarmKind, Command};
@@ -208,6 +209,7 @@ async fn mend(core: &Core) {
             }
             // It may have made way for a snapshot of the consensus, which may come to nothing.
             while core.repairs.yields() {
+                core.counts.repair_pauses.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(PAUSE).await;
             }
         } else {

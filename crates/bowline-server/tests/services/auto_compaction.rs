@@ -10,23 +10,36 @@ use tonic::Code;
 use crate::support::{Running, put, range, start_with};
 
 const MINUTE: Duration = Duration::from_secs(60);
+/// A tenth of three seconds: the server looks at its clock more often where less is kept.
+const TENTH: Duration = Duration::from_millis(300);
 /// Longer than anything takes.
 const IN_TIME: Duration = Duration::from_secs(20);
-/// The interval in which the server reads its clock, and more.
-const TICK: Duration = Duration::from_millis(300);
 
-async fn start(mode: &str, retention: &str) -> (ManualClock, Running) {
-    let clock = ManualClock::new();
+async fn start(clock: &ManualClock, mode: &str, retention: &str) -> Running {
     let shared = clock.clone();
     let flags = [
         ("auto-compaction-mode", mode),
         ("auto-compaction-retention", retention),
     ];
-    let running = start_with(&flags, |config| {
+    start_with(&flags, |config| {
         config.node.database = config.node.database.clone().clock(Arc::new(shared));
     })
-    .await;
-    (clock, running)
+    .await
+}
+
+/// Moves the clock, and waits until the server has seen that and has done what is due.
+async fn pass(clock: &ManualClock, running: &Running, time: Duration) {
+    clock.advance(time);
+    let looks = || running.server.compaction_looks();
+    // One may be under way that has read the clock before.
+    let enough = looks() + 2;
+    let seen = async {
+        while looks() < enough {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let seen = tokio::time::timeout(IN_TIME, seen).await;
+    seen.expect("the server looks at its clock");
 }
 
 /// Puts a key; returns the revision.
@@ -72,49 +85,55 @@ async fn becomes(running: &Running, present: i64, expected: i64) {
 
 #[tokio::test]
 async fn a_time_keeps_the_revisions_of_that_time() {
-    let (clock, running) = start("periodic", "30m").await;
+    let clock = ManualClock::new();
+    let running = start(&clock, "periodic", "3s").await;
     let early = write(&running).await;
-    for minutes in [3, 6, 9, 12, 15, 18, 21, 24, 27] {
-        clock.advance(3 * MINUTE);
-        // The server notes its revision of these minutes.
-        tokio::time::sleep(TICK).await;
-        assert!(write(&running).await > early, "{minutes}");
+    for tenth in 1..=9 {
+        // The server notes its revision of this tenth.
+        pass(&clock, &running, TENTH).await;
+        assert!(write(&running).await > early, "{tenth}");
     }
     let present = write(&running).await;
-    assert_eq!(oldest(&running, present).await, 1, "27 minutes have passed");
-    clock.advance(3 * MINUTE);
+    assert_eq!(
+        oldest(&running, present).await,
+        1,
+        "nine tenths have passed"
+    );
     // What was noted at the start, before any put.
-    tokio::time::sleep(TICK).await;
+    pass(&clock, &running, TENTH).await;
     assert_eq!(oldest(&running, present).await, 1);
     for _ in 0..10 {
-        clock.advance(3 * MINUTE);
-        tokio::time::sleep(TICK).await;
+        pass(&clock, &running, TENTH).await;
     }
-    // That of 33 minutes ago, and of no less than 30: it was noted in minute 27.
+    // That of eleven tenths ago, and of no less than ten: it was noted with the ninth.
     becomes(&running, present, present - 2).await;
 }
 
 #[tokio::test]
 async fn a_number_keeps_so_many_revisions() {
-    let (clock, running) = start("revision", "3").await;
+    let clock = ManualClock::new();
+    let running = start(&clock, "revision", "3").await;
     for _ in 0..9 {
         write(&running).await;
     }
     let present = write(&running).await;
-    clock.advance(4 * MINUTE);
-    tokio::time::sleep(TICK).await;
+    pass(&clock, &running, 4 * MINUTE).await;
     assert_eq!(oldest(&running, present).await, 1, "four minutes");
-    clock.advance(MINUTE);
+    pass(&clock, &running, MINUTE).await;
     becomes(&running, present, present - 3).await;
 }
 
 #[tokio::test]
 async fn nothing_is_compacted_unless_it_is_asked_for() {
-    let (clock, running) = start("periodic", "0").await;
-    let present = write(&running).await;
-    for _ in 0..5 {
-        clock.advance(600 * MINUTE);
-        tokio::time::sleep(TICK).await;
+    let clock = ManualClock::new();
+    let running = start(&clock, "periodic", "0").await;
+    // One that is asked shows when the other would have been done.
+    let other = start(&clock, "periodic", "3s").await;
+    let (present, of_other) = (write(&running).await, write(&other).await);
+    for _ in 0..15 {
+        pass(&clock, &other, 60 * MINUTE).await;
     }
+    becomes(&other, of_other, of_other).await;
     assert_eq!(oldest(&running, present).await, 1);
+    assert_eq!(running.server.compaction_looks(), 0);
 }

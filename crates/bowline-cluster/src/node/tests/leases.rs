@@ -494,15 +494,18 @@ async fn a_lessor_whose_commands_are_refused_pauses() {
     client.core().raft.transfer_leader(target).await.unwrap();
     let holder = client.clone();
     let renewing = tokio::spawn(async move { holder.lease_keep_alive(ID).await });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    // Without a pause there are thousands in this time. Other tasks may delay a round; none comes early.
+    const ROUNDS: u64 = 10;
+    const TICK: Duration = Duration::from_millis(50);
     let core = client.core();
     let rounds = || core.counts.lease_rounds.load(Ordering::Relaxed);
-    let before = rounds();
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    let more = rounds() - before;
+    let (before, since) = (rounds(), tokio::time::Instant::now());
+    eventually("there are some rounds", || rounds() >= before + ROUNDS).await;
+    let took = since.elapsed();
     let is_refused = !renewing.is_finished();
     renewing.abort();
     three.shutdown().await;
     assert!(is_refused, "the leader has accepted the clearing");
-    assert!(more <= 15, "{more} rounds in half a second");
+    let least = TICK * (ROUNDS as u32 - 1);
+    assert!(took >= least, "{ROUNDS} rounds in {took:?}");
 }

@@ -438,12 +438,19 @@ async fn a_member_waits_as_long_as_its_snapshot_is_under_way() {
     hold_back(&three, member, true);
     let core = three.client(member).core().clone();
     let waiting = core.clone();
+    // A leader answers each half second.
+    let patience = Duration::from_secs(2);
     let rebuilt = tokio::spawn(async move {
         let raft = waiting.raft.clone();
-        raft.rebuild("the test wants it".to_owned(), Duration::from_millis(1200))
-            .await
+        raft.rebuild("the test wants it".to_owned(), patience).await
     });
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    eventually("it waits", || core.repairs.is_waiting()).await;
+    let long_after = tokio::time::Instant::now() + 2 * patience;
+    eventually("a leader still says that one is on its way", || {
+        let said = core.repairs.promised_at();
+        rebuilt.is_finished() || said.is_some_and(|at| at > long_after)
+    })
+    .await;
     assert!(core.repairs.is_waiting(), "it has given up");
     hold_back(&three, member, false);
     rebuilt.await.unwrap().unwrap();
@@ -495,7 +502,9 @@ async fn a_repair_that_made_way_is_not_done() {
         let _yielding = core.repairs.yield_to_consensus();
         three.client(leader).member_repair(id).await.unwrap();
         eventually("it makes way", || core.repairs.was_put_off().is_some()).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        let pauses = || core.counts.repair_pauses.load(Ordering::Relaxed);
+        let before = pauses();
+        eventually("it waits for that", || pauses() >= before + 2).await;
         assert!(is_raised());
     }
     eventually("it is repaired", || !is_raised()).await;
