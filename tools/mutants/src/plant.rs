@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::catalog::{Catalog, Edit, Mutant, Test};
 
 /// What of the workspace is copied: all that the tests are built from.
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "Cargo.toml",
     "Cargo.lock",
     "README.md",
@@ -17,6 +17,7 @@ const PARTS: [&str; 9] = [
     "examples",
     "tools/bench",
     "tools/mutants",
+    "tools/simulation",
     "tools/testing",
 ];
 
@@ -97,18 +98,18 @@ pub(crate) fn changed_files(
 pub(crate) fn check(root: &Path, catalog: &Catalog) -> Result<(), String> {
     let mut problems = Vec::new();
     problems.extend(changed_files(root, catalog).err());
-    let functions = functions(root).map_err(|why| format!("crates: {why}"))?;
+    let functions = functions(root).map_err(|why| format!("crates and tools: {why}"))?;
     for mutant in &catalog.mutants {
         let is_missing = |test: &&Test| !functions.contains(test.function());
         problems.extend(mutant.caught_by.iter().filter(is_missing).map(|test| {
             format!(
-                "{}: no function in crates has the name of its test; mend the entry in the \
+                "{}: no function in crates and tools has the name of its test; mend the entry in the \
                  catalog:\n{test}",
                 mutant.name
             )
         }));
         let has_target = |test: &&Test| {
-            let tests = root.join("crates").join(&test.package).join("tests");
+            let tests = folder_of(root, &test.package).join("tests");
             let binary = &test.binary;
             binary == "lib"
                 || tests.join(binary).is_dir()
@@ -128,10 +129,20 @@ pub(crate) fn check(root: &Path, catalog: &Catalog) -> Result<(), String> {
     }
 }
 
-/// The names of all functions in `crates`.
+/// The folder of a package.
+pub(crate) fn folder_of(root: &Path, package: &str) -> PathBuf {
+    let shipped = root.join("crates").join(package);
+    match package.strip_prefix("bowline-") {
+        Some(tool) if !shipped.exists() => root.join("tools").join(tool),
+        _ => shipped,
+    }
+}
+
+/// The names of all functions in `crates` and in the tools that have tests of bugs.
 fn functions(root: &Path) -> io::Result<BTreeSet<String>> {
     let mut files = Vec::new();
     list(root, Path::new("crates"), &mut files)?;
+    list(root, Path::new("tools/simulation"), &mut files)?;
     let mut names = BTreeSet::new();
     for file in files {
         if file.extension().is_some_and(|extension| extension == "rs") {

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::catalog::{Catalog, Mutant, Test};
+use crate::plant::folder_of;
 
 /// A test that takes longer than this hangs.
 const TEST_SECONDS_MAX: u64 = 400;
@@ -171,9 +172,14 @@ fn test_program(message: &str) -> Option<((String, String), PathBuf)> {
     if !message["profile"]["test"].as_bool()? {
         return None;
     }
-    // `path+file:///…/crates/bowline#0.1.0`
-    let package = message["package_id"].as_str()?.split('#').next()?;
-    let package = package.rsplit('/').next()?.to_owned();
+    // `path+file:///…/crates/bowline#0.1.0`, or `path+file:///…/tools/testing#bowline-testing@0.1.0` where the folder has
+    // another name.
+    let (folder, rest) = message["package_id"].as_str()?.split_once('#')?;
+    let package = match rest.split_once('@') {
+        Some((name, _)) => name,
+        None => folder.rsplit('/').next()?,
+    };
+    let package = package.to_owned();
     let is_library = message["target"]["kind"]
         .as_array()?
         .iter()
@@ -313,14 +319,9 @@ fn names(source: &Path, program: &Path, package: &str) -> Result<BTreeSet<String
 
 /// A test program, in the folder that cargo would run it in.
 fn test_command(source: &Path, program: &Path, package: &str) -> Command {
-    let shipped = source.join("crates").join(package);
-    let folder = match package.strip_prefix("bowline-") {
-        Some(tool) if !shipped.exists() => source.join("tools").join(tool),
-        _ => shipped,
-    };
     let mut command = Command::new(program);
     command
-        .current_dir(folder)
+        .current_dir(folder_of(source, package))
         .arg("--exact")
         .env_remove("BOWLINE_MUTANT")
         // A bug is caught with the fixed seeds, or by chance.
@@ -417,6 +418,8 @@ mod tests {
         };
         assert_eq!(test_program(&message("test", true)), found("crash"));
         assert_eq!(test_program(&message("lib", true)), found("lib"));
+        let named = message("crash", true).replace("bowline#0.1.0", "other#bowline@0.1.0");
+        assert_eq!(test_program(&named), found("crash"));
         assert_eq!(test_program(&message("bin", false)), None);
         assert_eq!(test_program("not json"), None);
     }

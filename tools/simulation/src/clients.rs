@@ -37,6 +37,8 @@ struct State {
     promised: BTreeMap<Vec<u8>, Duration>,
     /// Keys of leases, and when somebody was first told that they were deleted.
     deleted: BTreeMap<Vec<u8>, Duration>,
+    /// Keys of leases that have ended, by the answer of a member. The newest is the last.
+    ended: Vec<Vec<u8>>,
     /// The members that have replaced their tables since somebody looked.
     repaired: BTreeSet<usize>,
     /// The members that have said since somebody looked what they had acknowledged and lost.
@@ -62,6 +64,10 @@ pub struct Counts {
     pub conflicts: u64,
     /// Leases with a key.
     pub leases: u64,
+    /// Leases that were revoked, or turned out to have ended.
+    pub ended: u64,
+    /// Answers about leases that were judged.
+    pub looks: u64,
 }
 
 /// The history of a run. Clones are the same one.
@@ -142,6 +148,35 @@ impl History {
             .unwrap_or_default()
     }
 
+    /// The holder of a lease ends it: from now on nothing is promised.
+    pub(crate) fn is_given_up(&self, key: &[u8], now: Duration) {
+        if let Some(until) = self.state.lock().promised.get_mut(key) {
+            *until = now.min(*until);
+        }
+    }
+
+    /// The keys of the leases that certainly live at this time.
+    pub(crate) fn living(&self, now: Duration) -> Vec<Vec<u8>> {
+        let state = self.state.lock();
+        let living = state.promised.iter().filter(|(_, until)| **until > now);
+        living.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// A member has said that the lease of this key has ended, or that it has ended it.
+    pub(crate) fn has_ended(&self, key: &[u8]) {
+        self.state.lock().ended.push(key.to_vec());
+    }
+
+    /// The keys of leases that have ended, the newest last: none of them is seen again.
+    pub(crate) fn ended(&self) -> Vec<Vec<u8>> {
+        self.state.lock().ended.clone()
+    }
+
+    /// An answer about leases was judged.
+    pub(crate) fn has_looked(&self) {
+        self.state.lock().counts.looks += 1;
+    }
+
     /// A watch has told that the key of a lease was deleted.
     pub(crate) fn is_deleted(&self, key: &[u8], now: Duration) {
         self.state.lock().deleted.entry(key.to_vec()).or_insert(now);
@@ -191,6 +226,7 @@ impl History {
         }
         let mut counts = state.counts;
         counts.leases = state.promised.len() as u64;
+        counts.ended = state.ended.len() as u64;
         (operations, counts, failures)
     }
 }

@@ -6,7 +6,8 @@
 //! - what clients saw is linearizable (puts, deletions, conditional and exchanging transactions, reads with and
 //!   without a lease), and what they were told was not executed was not;
 //! - an eventual read gives what was written once, and a member never shows its clients an older state;
-//! - the key of a lease is there for as long as its holder was promised, and gone in the end;
+//! - the key of a lease is there for as long as its holder was promised, and gone in the end; until then every answer and
+//!   list has the lease, and none has it after it was revoked;
 //! - every watch is told every change once and in order, wherever it goes on, and all members have the same past;
 //! - a member never follows an earlier leader again, by term and id;
 //! - members that have applied the same entries have the same trees, and in the end all have applied the same;

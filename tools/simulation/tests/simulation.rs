@@ -22,6 +22,19 @@ fn simulate(first: u64, seeds: u64, seconds: u64) {
     print!("{text}");
 }
 
+/// A seed that runs once and is not shrunk, which takes a bounded time: for the planted bugs of `tools/mutants`.
+#[test]
+fn a_seed_keeps_its_promises() {
+    for seed in [1, 2] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_simulate"));
+        program.args(["--one", &format!("--seed={seed}"), "--seconds=20"]);
+        let output = program.output().expect("the program can be started");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let end = text.lines().last().unwrap_or_default();
+        assert!(output.status.success(), "seed {seed}: {end}");
+    }
+}
+
 #[test]
 fn a_cluster_under_faults_keeps_its_promises() {
     simulate(1, 4, 10);
