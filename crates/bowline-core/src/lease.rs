@@ -222,7 +222,7 @@ pub(crate) fn decode_ttl(bytes: &[u8]) -> Option<Duration> {
 }
 
 /// Encodes the record of a lease: its TTL, and the index of the granting entry, or 0 and the deadline.
-pub fn encode_grant(grant: Grant) -> Vec<u8> {
+pub(crate) fn encode_grant(grant: Grant) -> Vec<u8> {
     let mut out = encode_ttl(grant.ttl);
     match grant.origin {
         Origin::Entry(index) => put_varint(&mut out, index),

@@ -162,7 +162,7 @@ impl<J: Journal> Writer<J> {
     /// Sets a key by a blind record, on top of `blind_below` blind records in memory. For a key without a
     /// lease and without watchers.
     #[inline]
-    pub fn put_blind(&mut self, key: &[u8], value: &Value, blind_below: u8) {
+    pub(crate) fn put_blind(&mut self, key: &[u8], value: &Value, blind_below: u8) {
         record::encode_blind_head(self.revision, blind_below, &mut self.head);
         self.put_head_and(key, value);
     }
