@@ -1,7 +1,9 @@
 //! The graph over the network: each line prints the same, and ends the same, on a directory and on a server.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use super::{Place, Run};
 use bowline_testing::ports::free_ports;
@@ -12,6 +14,22 @@ pub(super) struct Served {
     pub(super) place: Place,
     server: Child,
     endpoint: String,
+}
+
+/// Whether all threads of a process, by its folder in `/proc`, have stopped; true where there is no such folder.
+fn have_stopped(tasks: &Path) -> bool {
+    let Ok(tasks) = std::fs::read_dir(tasks) else {
+        return true;
+    };
+    tasks.flatten().all(|task| {
+        let stat = std::fs::read_to_string(task.path().join("stat"));
+        // The state follows the name, which is in brackets and may hold any character. One that has ended has no file.
+        stat.map_or(true, |stat| {
+            stat.rsplit(')')
+                .next()
+                .is_some_and(|rest| rest.starts_with(" T"))
+        })
+    })
 }
 
 impl Drop for Served {
@@ -51,8 +69,17 @@ impl Served {
     }
 
     /// Lets it answer nobody, and keep its connections.
+    ///
+    /// Each thread stops when it is scheduled next, so one that runs on another processor may answer a request after the
+    /// signal was sent: returns when all have stopped.
     pub(super) fn pause(&self) {
         self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.server.id());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !have_stopped(Path::new(&tasks)) {
+            assert!(Instant::now() < deadline, "the server does not stop");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Lets it go on after a pause.
