@@ -298,7 +298,7 @@ impl DbBuilder {
 
     /// Where flushes, compaction and lease expiry run. Default: on background threads. With
     /// [`Background::Manual`], flushes and compaction run on the writing thread, and leases expire only
-    /// in [`Db::expire_leases`]; this is deterministic, for tests and simulation.
+    /// in [`Db::expire_leases`](crate::Db::expire_leases); this is deterministic, for tests and simulation.
     ///
     /// ```
     /// use bowline::{Background, Db, Durability};
