@@ -8,8 +8,10 @@
 //! The member that connects is read from `/proc`: the socket with its source port, and the process that has that socket
 //! open. A connection without a process (it was closed at once) is dropped.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -51,6 +53,7 @@ pub(crate) struct Links {
     links: Switches<Link>,
     flows: Switches<Flow>,
     pids: Mutex<[Option<u32>; SEATS]>,
+    sockets: Sockets,
 }
 
 fn switches<T: Default>() -> Switches<T> {
@@ -72,6 +75,7 @@ impl Links {
             links: switches(),
             flows: switches(),
             pids: Mutex::default(),
+            sockets: Sockets::default(),
         })
     }
 
@@ -88,8 +92,10 @@ impl Links {
         self.pids.lock().expect("no panic inside")[member] = pid;
     }
 
-    fn dialer(&self, address: SocketAddr) -> Option<usize> {
-        let socket = format!("socket:[{}]", inode(address.port())?);
+    /// Reads `/proc`: not on a thread that forwards.
+    fn dialer(&self, from: SocketAddr, proxy: SocketAddr) -> Option<usize> {
+        let inode = self.sockets.inode((from.port(), proxy.port()))?;
+        let socket = format!("socket:[{inode}]");
         let pids = *self.pids.lock().expect("no panic inside");
         let has = |pid: Option<u32>| pid.is_some_and(|pid| has_open(pid, &socket));
         pids.into_iter().position(has)
@@ -98,6 +104,7 @@ impl Links {
     /// Stands before `to`, for good.
     pub(crate) fn proxy(self: &Arc<Links>, listener: TcpListener, to: usize, real: SocketAddr) {
         let links = self.clone();
+        let proxy = listener.local_addr().expect("a listener has an address");
         tokio::spawn(async move {
             loop {
                 let Ok((inbound, address)) = listener.accept().await else {
@@ -105,7 +112,9 @@ impl Links {
                 };
                 let links = links.clone();
                 tokio::spawn(async move {
-                    let Some(from) = links.dialer(address) else {
+                    let known = links.clone();
+                    let dialer = tokio::task::spawn_blocking(move || known.dialer(address, proxy));
+                    let Ok(Some(from)) = dialer.await else {
                         return;
                     };
                     let link = links.links[from][to].subscribe();
@@ -123,16 +132,52 @@ impl Links {
     }
 }
 
-/// The inode of the socket that is bound to a port and connected.
-fn inode(port: u16) -> Option<u64> {
+/// The kernel's table of connected sockets. It takes long to read when there are many, closed ones included, and after a
+/// fault all members connect at once: all that have waited for a reading share it.
+#[derive(Default)]
+struct Sockets {
+    /// How many lookups have begun.
+    lookups: AtomicU64,
+    read: Mutex<ReadSockets>,
+}
+
+/// The own port of a socket and that of the other side.
+type Ports = (u16, u16);
+
+#[derive(Default)]
+struct ReadSockets {
+    /// The lookups that had begun before the table was read: their connections are in it.
+    serves: u64,
+    inodes: HashMap<Ports, u64>,
+}
+
+impl Sockets {
+    /// The inode of the socket that is connected by these ports.
+    fn inode(&self, ports: Ports) -> Option<u64> {
+        let this = self.lookups.fetch_add(1, Ordering::AcqRel) + 1;
+        let mut read = self.read.lock().expect("no panic inside");
+        if read.serves < this {
+            read.serves = self.lookups.load(Ordering::Acquire);
+            read.inodes = connected();
+        }
+        read.inodes.get(&ports).copied()
+    }
+}
+
+/// The inodes of connected sockets by their ports.
+fn connected() -> HashMap<Ports, u64> {
     const CONNECTED: &str = "01";
-    let table = std::fs::read_to_string("/proc/net/tcp").ok()?;
-    let port = format!(":{port:04X}");
-    table.lines().skip(1).find_map(|line| {
-        let words: Vec<_> = line.split_whitespace().collect();
-        let is_it = words.get(1)?.ends_with(&port) && words.get(3) == Some(&CONNECTED);
-        is_it.then(|| words.get(9)?.parse().ok())?
-    })
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
+    let row = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (own, other) = (port(words.nth(1)?)?, port(words.next()?)?);
+        if words.next()? != CONNECTED {
+            return None;
+        }
+        Some(((own, other), words.nth(5)?.parse().ok()?))
+    };
+    table.lines().skip(1).filter_map(row).collect()
 }
 
 fn has_open(pid: u32, socket: &str) -> bool {
