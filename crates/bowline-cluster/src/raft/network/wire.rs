@@ -621,6 +621,9 @@ mod tests {
             term: 9,
             ..wire::LogId::default()
         });
+        let mut falling = append();
+        falling.prev_log_id = Some(log_id(3, 2, 6));
+        falling.entries[0].log_id = log_id(2, 1, 7);
         let candidate = Some(put_vote(&Vote::new(3, 2)));
         let earlier = Some(put_vote(&Vote::new_committed(3, 1)));
         let mut garbled = good.clone();
@@ -648,6 +651,7 @@ mod tests {
                 previous: later,
                 ..good.clone()
             },
+            put_append(1, None, &falling),
             garbled,
             longer,
         ] {
