@@ -22,7 +22,7 @@ const RECORD_BYTES_MIN: u64 = (RECORD_HEAD_BYTES + OVERHEAD_BYTES) as u64;
 
 /// The content of a verified blob file, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlobReport {
+pub(crate) struct BlobReport {
     /// Values.
     pub records: u64,
     /// Bytes of all values.
@@ -31,7 +31,7 @@ pub struct BlobReport {
 
 /// An open blob file. It is kept as `Arc<BlobFile>` by the versions whose tables refer to it.
 #[derive(Debug)]
-pub struct BlobFile {
+pub(crate) struct BlobFile {
     vfs: Arc<dyn Vfs>,
     file: Arc<dyn VfsFile>,
     path: PathBuf,

@@ -70,11 +70,11 @@ mod reader;
 mod tests;
 mod writer;
 
-pub use file::{BlobFile, BlobReport};
+pub(crate) use file::BlobFile;
 pub use meta::BlobMeta;
-pub use pointer::BlobPointer;
-pub use reader::BlobReader;
-pub use writer::BlobWriter;
+pub(crate) use pointer::BlobPointer;
+pub(crate) use reader::BlobReader;
+pub(crate) use writer::BlobWriter;
 
 use crate::Revision;
 

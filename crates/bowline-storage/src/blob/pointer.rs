@@ -5,7 +5,7 @@ use crate::codec::{Reader, put_varint};
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BlobPointer {
+pub(crate) struct BlobPointer {
     /// The blob file.
     pub file_id: u64,
     /// Where in the file its record begins, in bytes.

@@ -17,7 +17,7 @@ const GAP_BYTES_MAX: u64 = 32 << 10;
 /// Reads values for a scan or a merge: a chunk of 128 KiB and the longest value are all it
 /// ever holds.
 #[derive(Debug, Default)]
-pub struct BlobReader {
+pub(crate) struct BlobReader {
     chunk: Bytes,
     /// The file and place of the chunk.
     chunk_at: (u64, u64),

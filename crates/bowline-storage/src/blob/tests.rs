@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::file::BlobReport;
 use super::meta::{FOOTER_BYTES, HEADER_BYTES};
 use super::*;
 use crate::counters::Counters;

@@ -20,7 +20,7 @@ const WRITE_BYTES: usize = 256 << 10;
 
 /// Writes one blob file.
 #[derive(Debug)]
-pub struct BlobWriter {
+pub(crate) struct BlobWriter {
     vfs: Arc<dyn Vfs>,
     file: Arc<dyn VfsFile>,
     path: PathBuf,

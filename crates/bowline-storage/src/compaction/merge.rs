@@ -27,7 +27,7 @@ use crate::{EntryKind, Revision, TreeId};
     clippy::large_enum_variant,
     reason = "a merge has few; a box would cost at every step"
 )]
-pub enum VersionSource {
+pub(crate) enum VersionSource {
     /// A memtable's versions of one tree.
     Memtable(MemtableVersionCursor),
     /// A run's versions, table after table.
@@ -36,7 +36,7 @@ pub enum VersionSource {
 
 /// The versions of a run, or of a range of it.
 #[derive(Debug)]
-pub struct RunVersions {
+pub(crate) struct RunVersions {
     tables: std::vec::IntoIter<Arc<Table>>,
     current: Option<TableVersionCursor>,
     lower: Option<Vec<u8>>,
@@ -173,7 +173,7 @@ pub struct VersionMerge {
 
 impl VersionMerge {
     /// Starts at the first version. Sources are given newest first.
-    pub fn new(mut sources: Vec<VersionSource>) -> Result<VersionMerge> {
+    pub(crate) fn new(mut sources: Vec<VersionSource>) -> Result<VersionMerge> {
         for source in &mut sources {
             source.start()?;
         }
@@ -222,7 +222,7 @@ impl VersionMerge {
     }
 
     /// Where the current version's value is, when it lies in a blob file.
-    pub fn pointer(&self) -> Result<Option<BlobPointer>> {
+    pub(crate) fn pointer(&self) -> Result<Option<BlobPointer>> {
         match self.order.first() {
             Some(&current) => self.sources[current].pointer(),
             None => Ok(None),
@@ -262,7 +262,7 @@ impl VersionMerge {
 }
 
 /// How and where a merge writes its output.
-pub struct MergeOutput<'a> {
+pub(crate) struct MergeOutput<'a> {
     /// The file system.
     pub vfs: &'a Arc<dyn Vfs>,
     /// Returns the id and the path of a new table.

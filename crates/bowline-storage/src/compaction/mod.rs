@@ -41,13 +41,15 @@ mod picker;
 mod ranges;
 mod retention;
 
+pub use merge::VersionMerge;
 pub(crate) use merge::write_run;
-pub use merge::{MergeOutput, VersionMerge, VersionSource};
+pub(crate) use merge::{MergeOutput, VersionSource};
 pub use operands::MergeOperator;
-pub use picker::{BlobPick, Pick, emptied, pick};
+pub(crate) use picker::{BlobPick, Pick};
+pub(crate) use picker::{emptied, pick};
 pub(crate) use picker::{pick_all, pick_blobs};
 pub use ranges::{KeyRange, cut};
-pub use retention::{KeyFilter, Retention};
+pub use retention::Retention;
 
 use crate::frame::Compression;
 

@@ -11,7 +11,7 @@ use crate::version::{LEVELS_MAX, LiveBlob, Run, TreeVersion, Version};
 
 /// A merge to do.
 #[derive(Debug)]
-pub struct Pick {
+pub(crate) struct Pick {
     /// Runs that go, newest first. All their tables are inputs, but for those of `kept`.
     pub inputs: Vec<Arc<Run>>,
     /// Tables of the last input run that the others do not overlap: they move, unread.
@@ -41,7 +41,7 @@ impl Pick {
 
 /// The most urgent merge of this tree, if any.
 #[must_use]
-pub fn pick(tree: &TreeVersion, options: &CompactionOptions) -> Option<Pick> {
+pub(crate) fn pick(tree: &TreeVersion, options: &CompactionOptions) -> Option<Pick> {
     let deepest = tree.deepest()?;
     for level in 0..=deepest {
         let runs = &tree.levels[level];
@@ -78,7 +78,7 @@ pub(crate) fn pick_all(tree: &TreeVersion) -> Option<Pick> {
 
 /// Tables of one run to rewrite in their place, so that blob files can go.
 #[derive(Debug)]
-pub struct BlobPick {
+pub(crate) struct BlobPick {
     /// The run's level.
     pub level: usize,
     /// The run's number, which stays.
@@ -91,7 +91,7 @@ pub struct BlobPick {
 
 /// The blob files that a merge is to empty as far as it meets them.
 #[must_use]
-pub fn emptied(version: &Version, tree: TreeId, options: &BlobOptions) -> BTreeSet<u64> {
+pub(crate) fn emptied(version: &Version, tree: TreeId, options: &BlobOptions) -> BTreeSet<u64> {
     let blobs = version.blobs.iter();
     let blobs = blobs.filter(|(_, blob)| {
         let meta = blob.file.meta();

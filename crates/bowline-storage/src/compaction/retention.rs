@@ -78,7 +78,7 @@ impl Retention {
 
 /// Decides version by version, in key order, newest first.
 #[derive(Debug)]
-pub struct KeyFilter<'a> {
+pub(crate) struct KeyFilter<'a> {
     retention: &'a Retention,
     newer: Option<Revision>,
 }

@@ -54,7 +54,7 @@ impl Sorted for Loose {
 }
 
 /// A memtable that is being filled and cannot be read yet.
-pub struct MemtableBuilder {
+pub(crate) struct MemtableBuilder {
     memtable: Memtable,
     /// The entries by tree.
     loose: Vec<Vec<Loose>>,
@@ -151,7 +151,7 @@ fn link(arena: &Arena, tree: &Tree, entries: &[Loose], keys: u64) -> (u64, usize
 }
 
 /// The right to insert into a [`MemtableBuilder`].
-pub struct BuilderWriter<'a> {
+pub(crate) struct BuilderWriter<'a> {
     writer: MemtableWriter<'a>,
     loose: &'a mut [Vec<Loose>],
     last_revision: &'a mut Revision,

@@ -157,7 +157,7 @@ impl MemtableReadCursor {
 /// Every version of every key of one tree: keys ascending, and revisions of a key descending.
 /// Forward only; made for the flush.
 #[derive(Debug)]
-pub struct MemtableVersionCursor {
+pub(crate) struct MemtableVersionCursor {
     walk: Walk,
 }
 

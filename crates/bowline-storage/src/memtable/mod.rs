@@ -66,8 +66,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 pub use arena::held_bytes;
-pub use builder::{BuilderWriter, MemtableBuilder};
-pub use cursor::{MemtableReadCursor, MemtableVersionCursor, PrefixCursor};
+pub(crate) use builder::MemtableBuilder;
+pub(crate) use cursor::MemtableVersionCursor;
+pub use cursor::{MemtableReadCursor, PrefixCursor};
 pub use deferred_reclaim::DeferredReclaim;
 pub use writer::MemtableWriter;
 

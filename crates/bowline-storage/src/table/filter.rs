@@ -35,7 +35,7 @@ pub(super) fn key_hash(key: &[u8]) -> u64 {
 
 /// The hash of a key, computed once for all the tables that are asked for it.
 #[derive(Clone, Copy, Debug)]
-pub struct KeyHash(pub(super) u64);
+pub(crate) struct KeyHash(pub(super) u64);
 
 impl KeyHash {
     /// The hash of `key`.

@@ -58,11 +58,11 @@ mod version_cursor;
 mod writer;
 
 pub use cache::PageCache;
-pub use filter::KeyHash;
+pub(crate) use filter::KeyHash;
 pub use meta::TableMeta;
 pub use options::TableOptions;
 pub use read_cursor::TableReadCursor;
-pub use reader::{Table, TableEntry, TableHit};
-pub use verify::TableReport;
-pub use version_cursor::TableVersionCursor;
+pub(crate) use reader::TableHit;
+pub use reader::{Table, TableEntry};
+pub(crate) use version_cursor::TableVersionCursor;
 pub use writer::TableWriter;

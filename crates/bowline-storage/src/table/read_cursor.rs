@@ -138,7 +138,7 @@ impl TableReadCursor {
 
     /// Where the value is, when it lies in a blob file.
     #[inline]
-    pub fn pointer(&self) -> Result<Option<BlobPointer>> {
+    pub(crate) fn pointer(&self) -> Result<Option<BlobPointer>> {
         self.entries.pointer()
     }
 }

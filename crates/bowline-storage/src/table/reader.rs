@@ -44,12 +44,12 @@ pub struct TableEntry {
     /// The value; empty for a tombstone; of one that lies in a blob file, its head.
     pub value: Value,
     /// Where the value is, when it lies in a blob file.
-    pub pointer: Option<BlobPointer>,
+    pub(crate) pointer: Option<BlobPointer>,
 }
 
 /// An entry where it lies in its table. It keeps the page in memory: hold it shortly.
 #[derive(Debug)]
-pub struct TableHit {
+pub(crate) struct TableHit {
     page: PageRef,
     entry: PageEntry,
     pointer: Option<BlobPointer>,
@@ -215,7 +215,7 @@ impl Table {
     /// The newest entry of `key`, which has the hash `hash`, with a revision of at most `at`, be it
     /// a value or a tombstone.
     #[inline]
-    pub fn find(&self, key: &[u8], hash: KeyHash, at: Revision) -> Result<Option<TableHit>> {
+    pub(crate) fn find(&self, key: &[u8], hash: KeyHash, at: Revision) -> Result<Option<TableHit>> {
         let KeyHash(hash) = hash;
         let filter = self.sections.filter.as_ref();
         let may_contain = |filter: &Filter| {

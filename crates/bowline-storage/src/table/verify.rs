@@ -14,7 +14,7 @@ use crate::types::{EntryKind, Revision};
 
 /// The content of a verified table, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TableReport {
+pub(crate) struct TableReport {
     /// Pages read.
     pub pages: u64,
     /// Distinct keys.
@@ -37,7 +37,7 @@ impl Table {
     /// Reads the whole file again and checks everything that can be checked: checksums, order,
     /// the index, the hash indexes, the filter, and the counts in the properties. Returns the
     /// first thing found wrong.
-    pub fn verify(&self) -> Result<TableReport> {
+    pub(crate) fn verify(&self) -> Result<TableReport> {
         verify(self.file(), self.meta(), self.counters())
     }
 }

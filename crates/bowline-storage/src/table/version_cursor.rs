@@ -23,7 +23,7 @@ impl Table {
 /// leaves it nowhere. Only where [`TableVersionCursor::valid`] is true do the entry's parts mean
 /// anything.
 #[derive(Debug)]
-pub struct TableVersionCursor {
+pub(crate) struct TableVersionCursor {
     entries: EntryCursor,
 }
 
@@ -45,10 +45,6 @@ impl TableVersionCursor {
     }
 
     /// Goes to the next entry.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "a cursor lends its entry and can fail"
-    )]
     #[inline]
     pub fn next(&mut self) -> Result<()> {
         self.entries.next()

@@ -58,7 +58,7 @@ pub type BlobReferences = Arc<[BlobReference]>;
 
 /// The files of a run, or of a range of it.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct WrittenRun {
+pub(crate) struct WrittenRun {
     /// The tables, in order.
     pub tables: Vec<TableMeta>,
     /// The references to blob files, for the tables that have any.

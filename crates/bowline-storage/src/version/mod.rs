@@ -34,7 +34,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub use edit::{BlobReference, BlobReferences, Edit, PlacedTable, State, WrittenRun};
+pub(crate) use edit::WrittenRun;
+pub use edit::{BlobReference, BlobReferences, Edit, PlacedTable, State};
 pub use identity::Identity;
 pub use manifest::{Manifest, ManifestPosition};
 
@@ -187,7 +188,7 @@ impl Run {
 
 /// One tree's levels; each a list of runs, newest first.
 #[derive(Debug, Clone, Default)]
-pub struct TreeVersion {
+pub(crate) struct TreeVersion {
     /// Level 0 first.
     pub levels: Vec<Vec<Arc<Run>>>,
 }
@@ -220,7 +221,7 @@ impl TreeVersion {
 
 /// The tables of every tree at one moment, and how far the log is contained in them.
 #[derive(Debug, Clone, Default)]
-pub struct Version {
+pub(crate) struct Version {
     /// Indexed by tree id.
     pub trees: Vec<TreeVersion>,
     /// The last log index contained in the tables.
@@ -239,7 +240,7 @@ pub struct Version {
 
 /// A blob file that tables refer to.
 #[derive(Debug, Clone)]
-pub struct LiveBlob {
+pub(crate) struct LiveBlob {
     /// The file.
     pub file: Arc<BlobFile>,
     /// Bytes of its records that tables refer to.

@@ -16,7 +16,7 @@ pub struct SuperVersion {
     /// Full memtables that wait to be flushed; newest first.
     pub sealed: Vec<Arc<Memtable>>,
     /// The tables and blob files.
-    pub version: Arc<Version>,
+    pub(crate) version: Arc<Version>,
 }
 
 impl SuperVersion {

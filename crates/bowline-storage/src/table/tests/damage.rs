@@ -1,6 +1,7 @@
 //! Damaged files: whatever the damage, an error and never an answer that was not written.
 
 use super::super::footer::Footer;
+use super::super::verify::TableReport;
 use super::*;
 use crate::error::Error;
 use crate::frame;
