@@ -62,7 +62,8 @@ use crate::{Error, Result, trees};
 use build::Built;
 pub use file::{Place, check, copy, remove};
 pub(crate) use state::Part;
-pub use state::{EdgeChange, PlainKinds, PlainRows, State};
+pub(crate) use state::PlainKinds;
+pub use state::{EdgeChange, PlainRows, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };

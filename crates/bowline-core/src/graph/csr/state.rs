@@ -201,7 +201,7 @@ impl<'a> PlainRows<'a> {
 
 /// The kinds of a row of the base.
 #[derive(Clone, Copy, Debug)]
-pub struct PlainKinds<'a> {
+pub(crate) struct PlainKinds<'a> {
     rows: &'a Rows,
     first: usize,
 }
