@@ -50,7 +50,7 @@ const APPEND: &str = "Append";
 const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Serves `service` at `listener`, until dropped.
-pub async fn serve<S>(
+pub(crate) async fn serve<S>(
     listener: Box<dyn Listener>,
     service: S,
     port: Arc<Port>,

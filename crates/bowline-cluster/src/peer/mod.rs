@@ -30,11 +30,12 @@ mod types;
 
 pub use client::PeerClient;
 pub(crate) use client::is_unsent;
-pub use listener::serve;
-pub use network::{Connection, Listener, Network, Tcp};
+pub(crate) use listener::serve;
+pub use network::{Connection, Listener, Network};
 pub use options::PeerOptions;
 pub use peers::{MemberIdentity, Peers};
-pub use port::{Port, PortLimits};
+pub(crate) use port::Port;
+pub use port::PortLimits;
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
 pub use types::{ClusterMember, ClusterMembers, Confirmation, Unfit};
 

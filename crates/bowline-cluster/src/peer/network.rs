@@ -40,7 +40,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 /// TCP.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Tcp;
+pub(crate) struct Tcp;
 
 impl Network for Tcp {
     fn listen<'a>(&'a self, address: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Listener>>> {

@@ -77,7 +77,7 @@ impl Default for PortLimits {
 
 /// The counts of the port.
 #[derive(Debug)]
-pub struct Port {
+pub(crate) struct Port {
     limits: PortLimits,
     state: Mutex<State>,
 }
