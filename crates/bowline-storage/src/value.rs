@@ -35,23 +35,23 @@ pub struct Value(Repr);
 
 #[derive(Clone)]
 enum Repr {
-    /// The length as a word of 32 bits: a shorter one would be followed by bytes that no copy may skip, and
-    /// the copy of the whole then goes byte by byte around them.
-    Inline {
-        len: u32,
-        bytes: InlineBytes,
-    },
+    Inline(Inline),
     Shared(Bytes),
 }
 
-/// Aligned, so that it is copied by whole words.
+/// Aligned to 8, so that the tag before it has 8 bytes and a copy of the rest begins where the bytes begin: the
+/// loads of that copy then lie within the stores that wrote the bytes, and the processor forwards them. A length
+/// between tag and bytes made each of them wait for those stores.
 #[derive(Clone)]
-#[repr(align(8))]
-struct InlineBytes([u8; Value::INLINE_MAX]);
+#[repr(C, align(8))]
+struct Inline {
+    bytes: [u8; Value::INLINE_MAX],
+    len: u32,
+}
 
 impl Value {
     /// The longest value kept without an allocation, in bytes.
-    pub const INLINE_MAX: usize = 120;
+    pub const INLINE_MAX: usize = 116;
 
     /// Copies `bytes`.
     #[must_use]
@@ -63,22 +63,24 @@ impl Value {
     }
 
     /// No bytes.
-    pub const EMPTY: Value = Value(Repr::Inline {
+    pub const EMPTY: Value = Value(Repr::Inline(Inline {
+        bytes: [0; Value::INLINE_MAX],
         len: 0,
-        bytes: InlineBytes([0; Value::INLINE_MAX]),
-    });
+    }));
 
     /// Becomes a copy of `bytes`, in place.
     #[inline]
     pub fn assign(&mut self, bytes: &[u8]) {
-        *self = Value::EMPTY;
-        if let Repr::Inline { len, bytes: inline } = &mut self.0
-            && let Some(place) = inline.0.get_mut(..bytes.len())
-        {
-            *len = bytes.len() as u32;
-            place.copy_from_slice(bytes);
-        } else {
+        if bytes.len() > Value::INLINE_MAX {
             self.0 = Repr::Shared(Bytes::copy_from_slice(bytes));
+            return;
+        }
+        if let Repr::Shared(_) = self.0 {
+            *self = Value::EMPTY;
+        }
+        if let Repr::Inline(inline) = &mut self.0 {
+            inline.bytes[..bytes.len()].copy_from_slice(bytes);
+            inline.len = bytes.len() as u32;
         }
     }
 
@@ -103,7 +105,7 @@ impl Value {
     #[must_use]
     pub fn slice(&self, range: std::ops::Range<usize>) -> Value {
         match &self.0 {
-            Repr::Inline { .. } => Value::copy_from(&self[range]),
+            Repr::Inline(_) => Value::copy_from(&self[range]),
             Repr::Shared(bytes) => Value::slice_of(bytes, range),
         }
     }
@@ -113,7 +115,7 @@ impl Value {
     #[inline]
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
-            Repr::Inline { len, bytes } => &bytes.0[..*len as usize],
+            Repr::Inline(Inline { bytes, len }) => &bytes[..*len as usize],
             Repr::Shared(bytes) => bytes,
         }
     }
@@ -184,7 +186,7 @@ impl From<Bytes> for Value {
 impl From<Value> for Bytes {
     fn from(value: Value) -> Bytes {
         match value.0 {
-            Repr::Inline { len, bytes } => Bytes::copy_from_slice(&bytes.0[..len as usize]),
+            Repr::Inline(Inline { bytes, len }) => Bytes::copy_from_slice(&bytes[..len as usize]),
             Repr::Shared(bytes) => bytes,
         }
     }

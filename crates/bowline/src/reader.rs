@@ -133,14 +133,18 @@ impl DbReader {
     ///
     /// # Errors
     /// `Closed`; `InvalidRecord`, `Storage` when the key cannot be read.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         self.handle.check_open()?;
+        // As in `Snapshot::get`.
         let mut value = Ok(None);
-        self.handle.engine.read_newest(trees::KV, key, |found| {
+        let read = self.handle.engine.read_newest(trees::KV, key, |found| {
             record::value_into(key, found, &mut value);
-        })?;
+        });
+        if let Err(error) = read {
+            value = Err(error.into());
+        }
         value
     }
 

@@ -20,7 +20,7 @@ mod body;
 mod client;
 pub(crate) mod link;
 mod listener;
-mod network;
+pub(crate) mod network;
 mod options;
 mod peers;
 pub(crate) mod port;

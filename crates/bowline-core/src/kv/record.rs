@@ -334,8 +334,8 @@ pub(crate) fn meta_of(key: &[u8], found: Option<&Found<'_>>) -> Result<Option<Me
 }
 
 /// Sets `value`, which is `Ok(None)` before. A short value is stored inside [`Value`]: returning it through
-/// two calls would copy it twice more.
-#[inline]
+/// two calls would copy it twice more. Not inlined, so that the look-up around it is.
+#[inline(never)]
 pub fn value_into(key: &[u8], found: Option<Found<'_>>, value: &mut Result<Option<Value>>) {
     if let Some(found) = found
         && found.kind == EntryKind::Put

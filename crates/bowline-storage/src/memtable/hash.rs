@@ -101,7 +101,7 @@ impl Slots {
     }
 
     /// Ends, since at least one slot is empty.
-    #[inline]
+    #[inline(always)]
     fn probe<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Probe<'a> {
         let mut position = self.start(tag);
         // One key in five is not at its first slot, which is unpredictable. A mispredicted branch here would discard
@@ -206,7 +206,7 @@ impl HashIndex {
     }
 
     /// The newest record of `key`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn get<'a>(&'a self, arena: &'a Arena, tag: Tag, key: &[u8]) -> Option<Record<'a>> {
         self.current()?.probe(arena, tag, key).found
     }

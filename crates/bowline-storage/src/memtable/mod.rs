@@ -236,7 +236,7 @@ impl Memtable {
         &self.trees[usize::from(tree.0)]
     }
 
-    #[inline]
+    #[inline(always)]
     fn newest_record(&self, tree: TreeId, key: &[u8]) -> Option<Record<'_>> {
         self.tree(tree).index.get(&self.arena, Tag::of(key), key)
     }
@@ -247,7 +247,7 @@ impl Memtable {
     /// # Panics
     /// When `tree` is not one of this memtable's.
     #[must_use]
-    #[inline]
+    #[inline(always)] // With what it calls: the calls and their results in memory cost 3 ns of 70.
     pub fn get(&self, tree: TreeId, key: &[u8], at: Revision) -> Option<Entry<'_>> {
         self.newest_record(tree, key)?
             .visible_at(at)

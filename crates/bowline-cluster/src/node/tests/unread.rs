@@ -13,7 +13,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::hostile::{grpc, sender};
 use super::*;
-use crate::peer::{Connection, Listener, Network, Tcp};
+use crate::peer::network::Tcp;
+use crate::peer::{Connection, Listener, Network};
 
 const UNREAD_TIMEOUT: Duration = Duration::from_millis(300);
 
