@@ -9,7 +9,7 @@
 //! spread: the sender verifies each table and blob file before it sends anything, and the receiver verifies
 //! each one against the state. A snapshot without room on the disk is refused before the first file.
 //!
-//! *The port* ([`serve`]) bounds what a peer can make this member hold: connections, requests, incomplete
+//! *The port* (`serve`) bounds what a peer can make this member hold: connections, requests, incomplete
 //! messages, silence.
 //!
 //! Invariants: a request for another cluster, member or incarnation is refused before anything else of it is

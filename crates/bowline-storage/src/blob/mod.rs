@@ -1,7 +1,7 @@
 //! Blob files: large values are stored apart from the tables, so that merges move pointers, not values.
 //!
 //! A value of at least [`BlobOptions::threshold_bytes`] is written to a blob file once, when its memtable
-//! is flushed. The entry in the table has a [`BlobPointer`] and the first [`HEAD_BYTES`] of the value,
+//! is flushed. The entry in the table has a `BlobPointer` and the first [`HEAD_BYTES`] of the value,
 //! which is all that most reads of a previous version need.
 //!
 //! ```text
@@ -47,7 +47,7 @@
 //!
 //! A point read costs one read of the blob file in addition to those of the table. Values bypass the page
 //! cache: they would displace pages that lead to a hundred of them, and the operating system caches the
-//! file. Scans and merges read ahead ([`BlobReader`]) while they find adjacent values. A scan reads only
+//! file. Scans and merges read ahead (`BlobReader`) while they find adjacent values. A scan reads only
 //! the values that it returns.
 //!
 //! Invariants:

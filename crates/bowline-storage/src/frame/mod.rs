@@ -69,7 +69,7 @@ pub(crate) const NEEDS_ZSTD: Reason = "it is compressed with zstd";
 pub(crate) struct FrameWriter {
     compressed: Vec<u8>,
     #[cfg(feature = "zstd")]
-    zstd: Option<self::zstd::Encoder>,
+    zstd: Option<zstd::Encoder>,
 }
 
 impl FrameWriter {
@@ -126,7 +126,7 @@ impl FrameWriter {
     /// with it would be taken for damage.
     #[cfg(feature = "zstd")]
     fn zstd(&mut self, payload: &[u8], most: usize, level: i32) -> Option<usize> {
-        use self::zstd::Encoder;
+        use zstd::Encoder;
         if self
             .zstd
             .as_ref()
@@ -186,7 +186,7 @@ pub(crate) fn open(
                     .filter(|len| *len == payload_bytes)
                     .map(drop),
                 #[cfg(feature = "zstd")]
-                _ => self::zstd::decompress(block, &mut payload),
+                _ => zstd::decompress(block, &mut payload),
                 #[cfg(not(feature = "zstd"))]
                 _ => return Err(NEEDS_ZSTD),
             };

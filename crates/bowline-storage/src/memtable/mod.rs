@@ -22,11 +22,11 @@
 //!   them.
 //! * `groups`: where the keys with the same first bytes begin in the order, for readers that ask for one
 //!   prefix after the other.
-//! * [`MemtableBuilder`]: fills a memtable that has no readers yet, and sorts its keys at the end; for
+//! * `MemtableBuilder`: fills a memtable that has no readers yet, and sorts its keys at the end; for
 //!   recovery.
 //! * [`DeferredReclaim`]: the memory of dropped memtables, which a background thread frees.
 //! * [`MemtableWriter`]: the single writer. [`MemtableReadCursor`] yields the versions visible at one
-//!   revision, [`MemtableVersionCursor`] yields every version, for the flush.
+//!   revision, `MemtableVersionCursor` yields every version, for the flush.
 //!
 //! # Concurrency
 //!

@@ -201,7 +201,7 @@ impl Table {
         self.sections.index.sample(step_bytes, visit);
     }
 
-    /// [`Table::find`], with the value to keep.
+    /// `Table::find`, with the value to keep.
     pub fn get(&self, key: &[u8], at: Revision) -> Result<Option<TableEntry>> {
         let found = self.find(key, KeyHash::of(key), at)?;
         Ok(found.map(|hit| TableEntry {

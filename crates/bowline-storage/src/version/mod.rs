@@ -8,7 +8,7 @@
 //! log/               entries that are not in tables yet
 //! ```
 //!
-//! A [`Version`] is the state in memory: immutable, shared, replaced as a whole. Per tree it is a
+//! A `Version` is the state in memory: immutable, shared, replaced as a whole. Per tree it is a
 //! list of levels, a level a list of runs (newest first), a run a sorted list of tables whose key
 //! ranges do not overlap.
 //!
