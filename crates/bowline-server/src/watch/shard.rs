@@ -390,18 +390,20 @@ impl Shard {
                 let skipped = if watch.wants.previous { count } else { 0 };
                 numbers.clear();
                 numbers.extend(of_one.iter().map(|(_, number)| (skipped + number) as u32));
-                let of_watch = numbers.iter().map(|number| {
+                // Not collected: into an option, that would reserve room for four.
+                let mut of_watch = Vec::with_capacity(numbers.len());
+                for number in &*numbers {
                     let event = &mut events[*number as usize];
                     if event.is_none() {
-                        *event = Some(self.encode(changes, *number as usize)?);
+                        *event = self.encode(changes, *number as usize);
                     }
-                    event.clone()
-                });
-                let Some(of_watch) = of_watch.collect() else {
+                    of_watch.extend(event.clone());
+                }
+                if of_watch.len() < numbers.len() {
                     watch.from = changes.revision;
                     fallen.push(of_one[0].0);
                     continue;
-                };
+                }
                 let sharing = Sharing::Shared(changes.revision, numbers);
                 match self.offer(watch, changes.revision, of_watch, sharing) {
                     Offer::Taken => {}

@@ -30,6 +30,7 @@ use bowline_core::graph::{
     self, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, KindFilter, KindId, Precedence,
     algorithms::weak_components, components, order, reach, stats,
 };
+use bowline_core::kinds::KindNames;
 use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_types::{GraphStats, Neighbor, Path};
@@ -118,6 +119,9 @@ pub struct Graph {
     snapshot: Snapshot,
     /// The view of this revision, once it has answered.
     view: OnceLock<Arc<State>>,
+    /// The names of kinds, at the first question that needs them. A kind has its name before an edge of it is
+    /// visible, and keeps it, so no edge of this revision has a kind that is missing here.
+    names: OnceLock<KindNames>,
     cancel: Cancel,
 }
 
@@ -135,6 +139,7 @@ impl Graph {
             snapshot,
             cancel: Cancel::never(),
             view: OnceLock::new(),
+            names: OnceLock::new(),
         }
     }
 
@@ -148,6 +153,10 @@ impl Graph {
             let _ = self.view.set(found);
         }
         self.view.get()
+    }
+
+    fn names(&self) -> &KindNames {
+        self.names.get_or_init(|| self.core().kinds.names())
     }
 
     /// The view of this revision, for walks.
@@ -245,6 +254,7 @@ impl Graph {
             snapshot: self.snapshot.clone(),
             cancel: cancel.clone(),
             view: self.view.clone(),
+            names: self.names.clone(),
         }
     }
 
@@ -418,7 +428,7 @@ impl Graph {
             // A block with an edge exists.
             self.require_blocks(&[id])?;
         }
-        let names = self.core().kinds.names();
+        let names = self.names();
         // Not collected: into a result, that would not reserve the memory at once.
         let mut named = Vec::with_capacity(found.len());
         for found in &found {
@@ -463,12 +473,17 @@ impl Graph {
         mut visit: impl FnMut(NeighborRef<'_>),
     ) -> Result<()> {
         let filter = self.filter(kinds)?;
-        let names = self.core().kinds.names();
+        let names = self.names();
         let mut count = 0;
+        // Neighbors are sorted by kind: a name is looked up once for all of one kind.
+        let (mut last, mut name) = (None, "");
         let mut lend = |far, kind, direction| {
-            let Some(name) = names.name(kind) else {
-                return ControlFlow::Break(kind);
-            };
+            if last != Some(kind) {
+                let Some(found) = names.name(kind) else {
+                    return ControlFlow::Break(kind);
+                };
+                (last, name) = (Some(kind), &**found);
+            }
             count += 1;
             visit(NeighborRef {
                 id: far,

@@ -114,7 +114,7 @@ impl Traverse {
     pub fn run(mut self) -> Result<Traversed> {
         let graph = &self.graph;
         self.spec.kinds = graph.filter(&self.kinds)?;
-        let names = graph.core().kinds.names();
+        let names = graph.names().clone();
         if let Some((view, state)) = graph.in_view()
             && let Some(starts) = graph.ordinals(&view, &self.starts)?
         {
