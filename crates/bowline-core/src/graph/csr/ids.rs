@@ -4,6 +4,7 @@
 //! linear probing, two thirds full at most. It stores no id: a probe compares with the id of the ordinal.
 //! 22 bytes a block.
 
+use bowline_storage::prefetch::prefetch_from;
 use std::hash::BuildHasher;
 
 use super::super::id_map::IdHashing;
@@ -53,6 +54,14 @@ impl Ids {
     #[inline]
     pub(super) fn id(&self, ordinal: u32) -> BlockId {
         self.ids[ordinal as usize]
+    }
+
+    /// Asks for the id of an ordinal, which is read soon.
+    #[inline]
+    pub(super) fn prefetch(&self, ordinal: u32) {
+        if let Some(id) = self.ids.get(ordinal as usize) {
+            prefetch_from(id, 1);
+        }
     }
 
     /// All ids, ascending.

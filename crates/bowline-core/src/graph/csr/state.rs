@@ -252,6 +252,9 @@ impl std::fmt::Debug for State {
     }
 }
 
+/// Of a row, so many ids are asked for ahead: two cache lines of ordinals.
+const IDS_AHEAD: usize = 32;
+
 impl State {
     pub(super) fn new(base: Base, budget_bytes: u64) -> State {
         State {
@@ -374,6 +377,11 @@ impl State {
         let Some((nodes, kinds)) = self.plain_rows(direction, revision, filter).get(near) else {
             return self.visit_any(near, direction, revision, filter, &mut visit);
         };
+        // Whoever visits a row reads the ids of its first ends. Asked for one after the other, they are waited for
+        // one after the other: what is done with each fills the window in which the processor looks ahead.
+        for &far in nodes.iter().take(IDS_AHEAD) {
+            self.base.ids.prefetch(far);
+        }
         for (place, &far) in nodes.iter().enumerate() {
             visit(far, kinds.get(place), direction)?;
         }
