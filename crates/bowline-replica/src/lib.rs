@@ -61,7 +61,7 @@ pub use codec::{
 pub use command::*;
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
-pub use work::{TXN_BYTES_MAX, TXN_KEYS_MAX};
+pub use work::{PROPOSAL_BYTES_MAX, TXN_BYTES_MAX, TXN_KEYS_MAX};
 
 pub use bowline_core::lease::{LeaseLeft, Renewal};
 pub use bowline_types::{EdgeKey, GraphWrite, Touched};
@@ -376,13 +376,17 @@ impl Replica {
         weigh::weigh(engine, txn, at, compacted)
     }
 
-    /// [`Replica::weigh`] where it is soon done: for the deletion of a range of few keys. `None` otherwise.
+    /// [`Replica::weigh`] where it is soon done: for the deletion of a range of few keys, and for few look-ups without a
+    /// range. `None` otherwise.
     ///
     /// # Errors
     /// As [`Replica::weigh`].
     pub fn weigh_at_once(&self, txn: &Txn) -> Result<Option<Result<(), Refusal>>> {
         let Some(delete) = work::plain_deletion(txn) else {
-            return Ok(None);
+            return match work::is_few_look_ups(txn, Replica::FEW_KEYS) {
+                true => self.weigh(txn).map(Some),
+                false => Ok(None),
+            };
         };
         self.core().check_open()?;
         let engine = &self.core().engine;

@@ -19,7 +19,7 @@ pub(crate) fn weigh(
     at: Revision,
     compacted: Option<Revision>,
 ) -> Result<Result<(), Refusal>> {
-    let evaluated = range::read_txn(engine, txn, at, compacted, &Work::of_txn())?;
+    let evaluated = range::read_txn(engine, txn, at, compacted, &Work::of_proposal())?;
     Ok(match evaluated {
         Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
         _ => Ok(()),

@@ -251,7 +251,7 @@ fn hashes(at: &str) -> std::io::Result<()> {
 /// Transactions that look at nearly as much as one may, of which nothing is changed.
 fn heavy_transactions(at: &str) -> std::io::Result<()> {
     // Each condition reads all keys that the good client has put at first, with their values.
-    const CONDITIONS: usize = 9;
+    const CONDITIONS: usize = 1;
     let condition = pb::Compare {
         target: pb::compare::CompareTarget::Value.into(),
         key: "k/".into(),

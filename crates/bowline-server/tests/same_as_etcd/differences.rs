@@ -41,7 +41,7 @@
 //! | where exactly a request is too large | etcd counts its envelope, whose size is random |
 //! | the keys of a lease: in no order in etcd | sorted here |
 //! | the leases of keys in a range with `keys_only`, 3.7 | etcd takes the keys from its index, which knows no leases, and says 0; here they are told as before, which who holds a lock by a lease relies on |
-//! | a transaction that looks at more than 64 MiB or a million keys: refused here | it would hold up every member; a sequence ends there, as its later steps meet another state |
+//! | a transaction that looks at more than 8 MiB (64 if it only reads) or a million keys: refused here | it would hold up every member; a sequence ends there, as its later steps meet another state |
 //! | the blanks between the words of an alarm in `Status.errors` | the library of etcd chooses them anew in each build |
 
 use bowline_proto::etcdserverpb as pb;
