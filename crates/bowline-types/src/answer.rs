@@ -88,6 +88,7 @@ pub struct Traversal<K = Arc<str>> {
 ///     match stop {
 ///         Stop::Exhausted => false,
 ///         Stop::MaxDepth | Stop::Limit | Stop::MaxBytes | Stop::LimitOfServer => true,
+///         Stop::MaxNeighbors => true,
 ///     }
 /// }
 /// ```
@@ -101,6 +102,9 @@ pub enum Stop {
     Limit,
     /// The record of the next block would have gone over `max_bytes`.
     MaxBytes,
+    /// Everything within the other bounds was visited, and a block has more neighbors than `max_neighbors`, which were
+    /// left out.
+    MaxNeighbors,
     /// As many blocks as a server allows were visited, and there are more. Only a server's answer says this.
     LimitOfServer,
 }

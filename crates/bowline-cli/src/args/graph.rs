@@ -178,7 +178,8 @@ pub enum Graph {
     #[command(after_help = "Examples:
   bowline graph reach ann
   bowline graph reach libc@0.2.180 --direction in --max-depth 3
-  bowline graph reach ann --kind knows --limit 1000 --max-bytes 16MiB --depth-first --rev 5")]
+  bowline graph reach ann --kind knows --limit 1000 --max-bytes 16MiB --depth-first --rev 5
+  bowline graph reach ann --where since=2019 --max-neighbors 100")]
     Reach {
         /// The block to start from, by name or id
         #[arg(value_parser = parse_block)]
@@ -217,9 +218,9 @@ pub enum Graph {
         /// Which edges count.
         #[command(flatten)]
         edges: EdgeFilter,
-        /// How far.
-        #[command(flatten)]
-        bounds: Bounds,
+        /// At most this many edges
+        #[arg(long, value_name = "N")]
+        max_depth: Option<u32>,
     },
     /// List the blocks so that every edge leads forward; refuses a cycle and shows it
     #[command(after_help = "Examples:
@@ -319,6 +320,26 @@ pub struct Bounds {
     /// At most this much memory, as in 64MiB
     #[arg(long, value_parser = parse_size, value_name = "SIZE")]
     pub max_bytes: Option<u64>,
+    /// Of each block at most this many edges, the first by kind and id
+    #[arg(long, value_name = "N")]
+    pub max_neighbors: Option<u64>,
+    /// Only edges with this attribute; may be given several times
+    #[arg(long = "where", value_parser = parse_attribute, value_name = "KEY=VALUE")]
+    pub attributes: Vec<(String, String)>,
+}
+
+impl Bounds {
+    /// Whether there are none.
+    #[must_use]
+    pub fn are_none(&self) -> bool {
+        let numbers = [
+            self.limit,
+            self.max_bytes,
+            self.max_neighbors,
+            self.max_depth.map(u64::from),
+        ];
+        numbers.iter().all(Option::is_none) && self.attributes.is_empty()
+    }
 }
 
 /// Reads a block's name or id.

@@ -55,12 +55,12 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             weight,
             default_weight,
             edges,
-            bounds,
+            max_depth,
         } => {
             let ends = (find(graph, from)?, find(graph, to)?);
             let weight = (weight.as_deref(), *default_weight);
             let found = graph
-                .path(ends, weight, edges, bounds.max_depth)
+                .path(ends, weight, edges, *max_depth)
                 .map_err(|failure| with_names(graph, &failure))?;
             match found {
                 Some(found) => path(context, graph, &found),
@@ -149,6 +149,10 @@ fn reached(
         ),
         Stop::Limit => ("stopped by --limit; there is more", Some("--limit")),
         Stop::MaxBytes => ("stopped by --max-bytes; there is more", Some("--max-bytes")),
+        Stop::MaxNeighbors => (
+            "neighbors beyond --max-neighbors were left out",
+            Some("--max-neighbors"),
+        ),
         Stop::LimitOfServer => (
             "stopped by the server's --max-traversal-blocks; there is more",
             Some("--max-traversal-blocks"),
@@ -239,6 +243,9 @@ fn dot(
             return Err(Failure::new(Exit::Invalid, text));
         }
         chosen.extend(found.visits.into_iter().map(|visit| visit.id));
+    } else if !bounds.are_none() {
+        let text = "bounds and --where are those of a traversal: name the block that it starts at, or leave them out";
+        return Err(Failure::new(Exit::Usage, text));
     }
     let is_chosen = |id: &BlockId| start.is_none() || chosen.contains(id);
     let mut writer = export::writer(ExportFormat::Dot, &mut *context.streams.stdout);

@@ -18,12 +18,16 @@ use crate::output::Field;
 macro_rules! bounded {
     ($traversal:expr, $bounds:expr, $depth_first:expr) => {{
         let bounds: &Bounds = $bounds;
-        let traversal = set!(
+        let mut traversal = set!(
             $traversal,
             max_depth(bounds.max_depth),
             limit(bounds.limit),
-            max_bytes(bounds.max_bytes)
+            max_bytes(bounds.max_bytes),
+            max_neighbors(bounds.max_neighbors)
         );
+        for (name, value) in &bounds.attributes {
+            traversal = traversal.attribute(name, value);
+        }
         if $depth_first {
             traversal.depth_first()
         } else {

@@ -254,6 +254,20 @@ fn graph_questions_are_answered() {
     assert!(text.contains("stopped by --max-depth"), "{text}");
     let text = place.ok("graph reach ann --limit 2");
     assert!(text.contains("stopped by --limit"), "{text}");
+    let text = place.ok("graph reach ann --max-neighbors 0");
+    assert!(
+        text.contains("beyond --max-neighbors were left out"),
+        "{text}"
+    );
+    let cut = place.json("graph reach ann --max-neighbors 0");
+    assert_eq!(cut.last().unwrap()["stopped_by"], "--max-neighbors");
+    let unlike = place.json("graph reach ann --where weight=no");
+    assert_eq!(column(&unlike, "block"), ["ann"]);
+    assert!(
+        place
+            .fails("graph dot --max-depth 2", 2)
+            .contains("name the block that it starts at")
+    );
     let text = place.ok("graph reach dan --direction in --depth-first");
     assert!(
         text.contains("4 blocks") && text.contains("everything reachable"),

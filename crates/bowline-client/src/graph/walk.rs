@@ -254,6 +254,39 @@ impl Traverse {
         self
     }
 
+    /// Follows at most this many edges of each block, the first in the order of its neighbors. Default: no bound.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().traverse(app).max_neighbors(100).await?;
+    /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn max_neighbors(mut self, edges: u64) -> Traverse {
+        self.request.max_neighbors = Some(edges);
+        self
+    }
+
+    /// Follows only edges that have this attribute with this value; called several times, only edges that have all.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::BlockId;
+    /// # let app = BlockId::from_name("app");
+    /// let found = client.graph().traverse(app).attribute("scope", "build").await?;
+    /// println!("{} blocks, stopped: {:?}", found.visits.len(), found.stop);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Traverse {
+        let (name, value) = (name.into(), value.into());
+        self.request.attributes.push(pb::Attribute { name, value });
+        self
+    }
+
     async fn send(self) -> Result<TraverseReply> {
         let is_last = |part: &pb::TraverseReply| part.end.is_some();
         let parts = collect(

@@ -116,6 +116,7 @@ impl FromWire for Stop {
             Ok(pb::Stop::Limit) if end.is_of_server => Stop::LimitOfServer,
             Ok(pb::Stop::Limit) => Stop::Limit,
             Ok(pb::Stop::MaxBytes) => Stop::MaxBytes,
+            Ok(pb::Stop::MaxNeighbors) => Stop::MaxNeighbors,
             Err(_) => return Err(senseless("why the traversal ended is not known")),
         })
     }

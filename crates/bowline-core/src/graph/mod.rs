@@ -12,6 +12,7 @@
 //!        |            components
 //!    traverse         stats
 //!    reach, path      algorithms
+//!    selected
 //! ```
 //!
 //! `csr` keeps all edges in memory, with dense numbers, beside the trees; every commit changes it.
@@ -40,6 +41,7 @@ pub mod order;
 pub mod path;
 pub mod reach;
 mod record;
+pub mod selected;
 mod source;
 pub mod stats;
 pub mod traverse;

@@ -94,17 +94,21 @@ impl<N> Default for RowBuffer<N> {
 }
 
 impl<N> RowBuffer<N> {
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.edges.clear();
     }
 
-    fn push(&mut self, node: N, kind: KindId, direction: Direction) {
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    pub(super) fn push(&mut self, node: N, kind: KindId, direction: Direction) {
         self.nodes.push(node);
         self.edges.push((kind, direction));
     }
 
-    fn row(&self) -> Row<'_, N> {
+    pub(super) fn row(&self) -> Row<'_, N> {
         Row {
             nodes: &self.nodes,
             edges: Edges::Read(&self.edges),

@@ -209,5 +209,6 @@ pub(crate) fn stop(stop: Stop) -> pb::Stop {
         Stop::MaxDepth => pb::Stop::MaxDepth,
         Stop::Limit | Stop::LimitOfServer => pb::Stop::Limit,
         Stop::MaxBytes => pb::Stop::MaxBytes,
+        Stop::MaxNeighbors => pb::Stop::MaxNeighbors,
     }
 }

@@ -189,8 +189,8 @@ impl Graph for GraphService {
         let direction = convert::direction(asked.direction)?;
         let is_depth_first = convert::is_depth_first(asked.order)?;
         let opened = self.queries.open(&metadata, asked.read).await?;
-        // A bounded depth-first traversal may reach a block again by a shorter path.
-        let is_search = is_depth_first && asked.max_depth.is_some();
+        // A bounded depth-first traversal may reach a block again by a shorter path. Attributes are read edge by edge.
+        let is_search = is_depth_first && asked.max_depth.is_some() || !asked.attributes.is_empty();
         let turn = self
             .queries
             .turn(if is_search { SEARCH_WEIGHT } else { 1 })
@@ -217,6 +217,12 @@ impl Graph for GraphService {
                 }
                 if let Some(bytes) = asked.max_bytes {
                     traversal = traversal.max_bytes(bytes);
+                }
+                if let Some(edges) = asked.max_neighbors {
+                    traversal = traversal.max_neighbors(edges);
+                }
+                for wanted in asked.attributes {
+                    traversal = traversal.attribute(wanted.name, wanted.value);
                 }
                 let found = traversal.run()?;
                 let charged = charge.set(found.len() * size_of::<Visit>());

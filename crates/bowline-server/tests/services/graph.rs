@@ -245,6 +245,23 @@ async fn a_traversal_says_which_bound_stopped_it_and_whose_it_was() {
             (count, stop, is_of_server)
         );
     }
+    // Edges that are not followed.
+    write(&mut graph, [edge(1, "again", 3)]).await.unwrap();
+    let cut = pb::TraverseRequest {
+        max_neighbors: Some(0),
+        ..from(1)
+    };
+    let (visits, end) = traverse(&mut graph, cut).await;
+    assert_eq!((visits.len(), end.stop()), (1, pb::Stop::MaxNeighbors));
+    let colored = pb::TraverseRequest {
+        attributes: vec![pb::Attribute {
+            name: "color".to_owned(),
+            value: "red".to_owned(),
+        }],
+        ..from(1)
+    };
+    let (visits, end) = traverse(&mut graph, colored).await;
+    assert_eq!((visits.len(), end.stop()), (1, pb::Stop::Exhausted));
     // What just fits is not stopped.
     let (visits, end) = traverse(&mut graph, from(2)).await;
     assert_eq!((visits.len(), end.stop()), (8, pb::Stop::Exhausted));

@@ -5,6 +5,7 @@
 //! [`bowline_core::graph`]; they know neither views nor trees.
 
 mod algorithms;
+mod many;
 mod paths;
 mod reader;
 mod records;

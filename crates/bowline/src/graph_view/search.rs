@@ -2,14 +2,20 @@
 //!
 //! A search describes what is wanted; nothing is read before it runs.
 
-use super::reader::Sources;
+use std::cell::RefCell;
+
+use super::reader::{Reader, Sources};
+use super::records::{invalid, lend_edge, unregistered};
 use super::{Graph, Traversed};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::algorithms::a_star::guided_path;
 use bowline_core::graph::path::weighted::{Weight, is_weight, lightest_path};
+use bowline_core::graph::selected;
 use bowline_core::graph::traverse::{self, TraverseSpec};
-use bowline_core::graph::walk::ByIds;
-use bowline_core::graph::{BlockId, Direction};
+use bowline_core::graph::visits::Visits;
+use bowline_core::graph::walk::{ByIds, InView};
+use bowline_core::graph::{BlockId, Direction, EdgeRef, KindId, edge_out_key};
+use bowline_core::trees;
 use bowline_types::Path;
 
 /// The settings of a traversal. Made by [`Graph::traverse`].
@@ -38,6 +44,12 @@ use bowline_types::Path;
 /// let found = affected.depth_first().run()?;
 /// let depths: Vec<_> = found.visits().map(|visit| visit.depth).collect();
 /// assert_eq!(depths, [0, 1, 2, 0]);
+///
+/// // Only edges that have an attribute, and one neighbor of each block.
+/// let graph = db.snapshot().graph();
+/// assert_eq!(graph.traverse(cli).attribute("scope", "build").run()?.len(), 1);
+/// let found = graph.traverse(lib).direction(Direction::Both).max_neighbors(1).run()?;
+/// assert_eq!((found.len(), found.stop()), (2, Stop::MaxNeighbors));
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -47,6 +59,9 @@ pub struct Traverse {
     starts: Vec<BlockId>,
     kinds: Vec<String>,
     spec: TraverseSpec,
+    max_neighbors: Option<u64>,
+    /// Names and values that an edge must have.
+    attributes: Vec<(String, String)>,
 }
 
 impl Traverse {
@@ -56,6 +71,8 @@ impl Traverse {
             starts: vec![start],
             kinds: Vec::new(),
             spec: TraverseSpec::default(),
+            max_neighbors: None,
+            attributes: Vec::new(),
         }
     }
 
@@ -107,25 +124,132 @@ impl Traverse {
         self
     }
 
+    /// Follows at most so many edges of each block: the first ones, in the order of [`Graph::neighbors`], that pass the
+    /// kinds and attributes. Default: no bound.
+    pub fn max_neighbors(mut self, edges: u64) -> Traverse {
+        self.max_neighbors = Some(edges);
+        self
+    }
+
+    /// Follows only edges that have this attribute with this value; called several times, only edges that have all.
+    /// The attributes of each edge are read from the trees.
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Traverse {
+        self.attributes.push((name.into(), value.into()));
+        self
+    }
+
     /// Runs the traversal; returns the visited blocks and the bound that stopped it.
     ///
     /// # Errors
     /// `MissingBlock` for a start, `UnknownKind`; `InvalidRecord`, `Storage`.
     pub fn run(mut self) -> Result<Traversed> {
-        let graph = &self.graph;
-        self.spec.kinds = graph.filter(&self.kinds)?;
-        let names = graph.names().clone();
-        if let Some((view, state)) = graph.in_view()
-            && let Some(starts) = graph.ordinals(&view, &self.starts)?
-        {
-            let visits = traverse::walk(&view, &starts, &self.spec)?;
-            return Traversed::of_view(visits, state.clone(), names);
+        if !self.attributes.is_empty() {
+            return self.run_where(|_| true);
         }
-        graph.require_blocks(&self.starts)?;
-        let sources = Sources::of(graph)?;
-        let reader = sources.reader(graph);
-        let visits = traverse::walk(&ByIds::new(&reader), &self.starts, &self.spec)?;
-        Traversed::of_ids(visits, names)
+        if self.max_neighbors.is_some() {
+            return self.run_selected(|_, _, _| Ok(true));
+        }
+        self.spec.kinds = self.graph.filter(&self.kinds)?;
+        let (graph, spec) = (&self.graph, &self.spec);
+        graph.walk_from(
+            &self.starts,
+            |view, starts| traverse::walk(view, starts, spec),
+            |trees, starts| traverse::walk(trees, starts, spec),
+        )
+    }
+
+    /// Runs the traversal over the edges for which `follow` returns `true`. It is asked after the kinds and the
+    /// attributes, and may be asked for one edge several times; each time the edge is read from the trees.
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// # let [a, b, c] = ["a", "b", "c"].map(BlockId::from_name);
+    /// db.transact(|tx| {
+    ///     for id in [a, b, c] {
+    ///         tx.put_block(&Block::new(id, "host"))?;
+    ///     }
+    ///     tx.put_edge(&Edge::new(a, "link", b).attribute("latency_ms", "3"))?;
+    ///     tx.put_edge(&Edge::new(b, "link", c).attribute("latency_ms", "40"))
+    /// })?;
+    /// let graph = db.snapshot().graph();
+    /// let near = graph.traverse(a).run_where(|link| {
+    ///     let latency_ms = link.attributes.get("latency_ms").and_then(|text| text.parse().ok());
+    ///     latency_ms.is_some_and(|latency_ms: f64| latency_ms < 10.0)
+    /// })?;
+    /// assert_eq!(near.ids().collect::<Vec<_>>(), [a, b]);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`run`](Traverse::run).
+    pub fn run_where(mut self, mut follow: impl FnMut(EdgeRef<'_>) -> bool) -> Result<Traversed> {
+        let (graph, wanted) = (self.graph.clone(), std::mem::take(&mut self.attributes));
+        self.run_selected(|source, kind, target| {
+            let has = |edge: &EdgeRef<'_>, (name, value): &(String, String)| {
+                edge.attributes.get(name) == Some(value.as_str())
+            };
+            graph.visit_edge_of(source, kind, target, |edge| {
+                wanted.iter().all(|wanted| has(&edge, wanted)) && follow(edge)
+            })
+        })
+    }
+
+    fn run_selected(
+        mut self,
+        follow: impl FnMut(BlockId, KindId, BlockId) -> Result<bool>,
+    ) -> Result<Traversed> {
+        self.spec.kinds = self.graph.filter(&self.kinds)?;
+        let (graph, spec, max) = (&self.graph, &self.spec, self.max_neighbors);
+        // Both walks name it, and one of them runs.
+        let cell = RefCell::new(follow);
+        let follow = |source, kind, target| (cell.borrow_mut())(source, kind, target);
+        graph.walk_from(
+            &self.starts,
+            |view, starts| selected::walk(view, starts, spec, max, follow),
+            |trees, starts| selected::walk(trees, starts, spec, max, follow),
+        )
+    }
+}
+
+impl Graph {
+    /// Runs one of two walks: in the view where it knows all starts, else in the trees.
+    fn walk_from(
+        &self,
+        starts: &[BlockId],
+        in_view: impl FnOnce(&InView<'_, Graph>, &[u32]) -> Result<Visits<u32>>,
+        in_trees: impl FnOnce(&ByIds<'_, Reader<'_>>, &[BlockId]) -> Result<Visits<BlockId>>,
+    ) -> Result<Traversed> {
+        let names = self.names().clone();
+        if let Some((view, state)) = self.in_view()
+            && let Some(ordinals) = self.ordinals(&view, starts)?
+        {
+            return Traversed::of_view(in_view(&view, &ordinals)?, state.clone(), names);
+        }
+        self.require_blocks(starts)?;
+        let sources = Sources::of(self)?;
+        let reader = sources.reader(self);
+        Traversed::of_ids(in_trees(&ByIds::new(&reader), starts)?, names)
+    }
+
+    /// As [`Graph::visit_edge`], of an edge that exists, by the number of its kind.
+    fn visit_edge_of<R>(
+        &self,
+        source: BlockId,
+        kind: KindId,
+        target: BlockId,
+        visit: impl FnOnce(EdgeRef<'_>) -> R,
+    ) -> Result<R> {
+        let name = self.names().name(kind).ok_or_else(|| unregistered(kind))?;
+        let key = edge_out_key(source, kind, target);
+        self.raw(trees::EDGE_OUT, &key, |bytes| match bytes {
+            Some(bytes) => lend_edge(source, name, target, &key, bytes).map(visit),
+            None => Err(invalid(
+                "edge",
+                &key,
+                "its entry for the other direction does not exist",
+            )),
+        })?
     }
 }
 

@@ -426,6 +426,86 @@ fn a_traversal_reads_one_snapshot() {
     );
 }
 
+/// What a traversal follows: the attributes of edges, a predicate, and so many neighbors of each block.
+#[test]
+fn a_traversal_follows_the_edges_that_are_asked_for() {
+    in_every_stage(
+        manual(),
+        |db| {
+            write(db, &["a", "b", "c", "d"], &[])?;
+            let edge = |from, kind, to, km| Edge::new(id(from), kind, id(to)).attribute("km", km);
+            db.transact(|tx| {
+                tx.put_edge(&edge("a", "road", "b", "3").attribute("toll", "no"))?;
+                tx.put_edge(&edge("a", "rail", "c", "8").attribute("toll", "no"))?;
+                tx.put_edge(&edge("b", "road", "d", "5").attribute("toll", "yes"))?;
+                tx.put_edge(&edge("d", "road", "a", "1"))
+            })
+        },
+        |db, (), stage| {
+            let [a, b, c, d] = ["a", "b", "c", "d"].map(id);
+            for is_viewed in [false, true] {
+                if is_viewed {
+                    assert!(db.build_graph_view()?);
+                }
+                let walk = || db.snapshot().graph().traverse(a);
+                let found = |walk: bowline::Traverse| -> Result<_> {
+                    let found = walk.run()?;
+                    Ok((found.ids().collect::<BTreeSet<_>>(), found.stop()))
+                };
+                let all = |ids: &[BlockId]| ids.iter().copied().collect::<BTreeSet<_>>();
+                let context = format!("{stage:?}, view: {is_viewed}");
+                let free = walk().attribute("toll", "no");
+                assert_eq!(
+                    found(free)?,
+                    (all(&[a, b, c]), Stop::Exhausted),
+                    "{context}"
+                );
+                let both = walk().attribute("toll", "no").attribute("km", "8");
+                assert_eq!(found(both)?, (all(&[a, c]), Stop::Exhausted), "{context}");
+                // The edge is the same one, whichever way it is followed.
+                let back = walk().direction(Direction::In).attribute("km", "1");
+                assert_eq!(found(back)?, (all(&[a, d]), Stop::Exhausted), "{context}");
+                let none = walk().attribute("color", "red");
+                assert_eq!(found(none)?, (all(&[a]), Stop::Exhausted), "{context}");
+                let one = walk().max_neighbors(1);
+                assert_eq!(found(one)?.1, Stop::MaxNeighbors, "{context}");
+                let two = walk().max_neighbors(2);
+                assert_eq!(
+                    found(two)?,
+                    (all(&[a, b, c, d]), Stop::Exhausted),
+                    "{context}"
+                );
+                let no_edge = walk().max_neighbors(0);
+                assert_eq!(
+                    found(no_edge)?,
+                    (all(&[a]), Stop::MaxNeighbors),
+                    "{context}"
+                );
+                // The bound counts what passes.
+                let free = walk().kinds(["rail"]).max_neighbors(1);
+                assert_eq!(found(free)?, (all(&[a, c]), Stop::Exhausted), "{context}");
+
+                let mut asked = BTreeSet::new();
+                let short = walk().attribute("toll", "no").run_where(|edge| {
+                    asked.insert((edge.source, edge.kind.to_owned(), edge.target));
+                    edge.attributes.get("km").is_some_and(|km| km < "5")
+                })?;
+                assert_eq!(short.ids().collect::<Vec<_>>(), [a, b], "{context}");
+                let expected = [(a, "rail".to_owned(), c), (a, "road".to_owned(), b)];
+                assert_eq!(asked, expected.into(), "{context}");
+                let cancel = bowline::Cancel::new();
+                let graph = db.snapshot().graph().cancelable(&cancel);
+                let ended = graph.traverse(a).run_where(|_| {
+                    cancel.cancel();
+                    true
+                });
+                assert_error!(ended, Error::Canceled);
+            }
+            Ok(())
+        },
+    );
+}
+
 #[test]
 fn large_blocks_and_many_edges_come_back() {
     const EDGES: u128 = 3_000;

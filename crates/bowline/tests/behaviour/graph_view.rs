@@ -77,7 +77,8 @@ fn write(db: &Db, random: &mut fastrand::Rng, blocks: u64) -> Result<()> {
                     tx.put_block(&Block::new(block, "node"))?;
                 }
             }
-            tx.put_edge(&Edge::new(a, kind, b))
+            let color = ["red", "blue"][usize::from((a.0 ^ b.0) >> 64 & 2 > 0)];
+            tx.put_edge(&Edge::new(a, kind, b).attribute("color", color))
         }
     })
 }
@@ -156,6 +157,14 @@ fn assert_same_answers(
             show(walk()),
             show(walk().also_from(b).depth_first()),
             show(walk().max_bytes(60)),
+            show(walk().max_neighbors(limit % 4)),
+            show(
+                walk()
+                    .depth_first()
+                    .attribute("color", "red")
+                    .max_neighbors(limit),
+            ),
+            many(&graph, a, b, direction, &kinds),
             format!("{:?}", graph.is_reachable(a, b, direction, &kinds)),
             format!("{:?}", path.find()),
             whole(&graph, a, &kinds),
@@ -210,6 +219,26 @@ fn lent(
         .collect();
     assert_eq!(found, copied);
     Ok(found)
+}
+
+/// The neighbors of many blocks as they are lent, each as if it were asked for alone; some do not exist.
+fn many(graph: &Graph, a: BlockId, b: BlockId, direction: Direction, kinds: &[&str]) -> String {
+    let ids: Vec<_> = (0..80)
+        .map(|at| [a, b, id(at % 12)][at as usize % 3])
+        .collect();
+    let mut found = vec![Vec::new(); ids.len()];
+    let ended = graph.visit_neighbors_of_many(&ids, direction, kinds, |place, it| {
+        found[place].push((it.id, it.kind.to_owned(), it.direction));
+    });
+    let mut missing = None;
+    for (place, near) in ids.into_iter().enumerate() {
+        match lent(graph, near, direction, kinds) {
+            Ok(expected) => assert_eq!(found[place], expected, "{near} at {place}"),
+            Err(error) => drop(missing.get_or_insert(error.to_string())),
+        }
+    }
+    assert_eq!(ended.err().map(|error| error.to_string()), missing);
+    format!("{found:?}")
 }
 
 /// A traversal's result, or its error.

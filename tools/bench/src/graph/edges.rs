@@ -78,6 +78,13 @@ impl Edges {
         edges
     }
 
+    /// The edges from their targets, in order.
+    pub fn reversed(&self) -> Vec<Edge> {
+        let mut reversed: Vec<_> = self.edges.iter().map(|&(near, far)| (far, near)).collect();
+        reversed.sort_unstable();
+        reversed
+    }
+
     /// Changes of one edge in a hundred: half of them are deleted, as many are new and of the same
     /// distribution.
     pub fn changes(&self) -> Changes {

@@ -1,26 +1,30 @@
-//! The rows G1 to G5: traversals of a large graph through the graph view, beside the same over bare arrays; and rows
-//! beside other stores of graphs.
+//! The rows G1 to G5 and G7 to G9: traversals of a large graph through the graph view, beside the same over bare arrays;
+//! and rows beside other stores of graphs.
 //!
 //! | module | what is in it |
 //! |---|---|
 //! | `edges` | the Kronecker graph |
 //! | `bare` | its edges in arrays, and a breadth-first search over them |
 //! | `stage` | the databases, and what is measured once while they are made |
+//! | `hops` | neighbors of one block, and of many |
+//! | `trees` | questions of a database without a view |
+//! | `algorithms` | computations over the whole graph |
 //! | `stores`, `beside` | other stores of graphs, and the rows beside them |
 //!
 //! Both contestants take their turns from the same starts, in the order of the rows. Each search is checked: as
 //! many blocks visited and as many edges touched as the bare search finds in the same graph.
 
+mod algorithms;
 mod bare;
 mod beside;
 mod edges;
+mod hops;
 mod stage;
 mod stores;
+mod trees;
 
 use std::path::Path;
 use std::time::Instant;
-
-use fastrand::Rng;
 
 use crate::fallible::Fallible;
 use crate::measure::{Row, Sample, Turn, check};
@@ -28,10 +32,9 @@ use crate::peers;
 use crate::result::{Bound, Unit};
 use crate::statistics::histogram;
 use crate::store::BOWLINE;
-use crate::timing::{BATCH, run_for};
 pub use beside::Beside;
 pub use stage::Stage;
-use stage::{BATCH_EDGES, Place, hop, number, walk};
+use stage::{BATCH_EDGES, Place, number, walk};
 
 /// The contestant that is no database.
 pub const BARE: &str = "bare CSR";
@@ -40,9 +43,6 @@ const BFS: &str = "G1 BFS, ids not resolved";
 const BFS_IDS: &str = "G1 BFS, every id read";
 const CHANGED: &str = "G3 BFS, 1 % of the edges changed, ids not resolved";
 const CHANGED_IDS: &str = "G3 BFS, 1 % of the edges changed, every id read";
-const HOT: &str = "G2 1-hop, 1,000 hot blocks of degree ten";
-const RANDOM: &str = "G2 1-hop, random blocks";
-const RANDOM_LESS: &str = "G2 1-hop, random blocks, less 10 ns an edge";
 const LOAD: &str = "dependent load, 160 MB";
 const LOAD_BYTES: usize = 160 << 20;
 
@@ -59,7 +59,9 @@ pub fn contestants(beside: &Beside<'_>) -> Vec<(String, String)> {
 pub fn rows<'a>(stage: &'a Stage, beside: &'a Beside<'_>, directory: &'a Path) -> Vec<Row<'a>> {
     let mut rows = vec![peers::raw(directory), peers::load(LOAD, LOAD_BYTES)];
     rows.extend(searches(stage));
-    rows.extend(hops(stage));
+    rows.extend(hops::rows(stage));
+    rows.extend(trees::rows(directory));
+    rows.extend(algorithms::rows(stage));
     rows.extend(beside.rows());
     rows.extend(once(stage));
     rows
@@ -136,76 +138,6 @@ fn search(stage: &Stage, place: &Place, turn: Turn, is_id_read: bool) -> Fallibl
         latency: Some(latency),
         ..Sample::figure(touched as f64 / (last - begun).as_secs_f64())
     })
-}
-
-fn hops(stage: &Stage) -> Vec<Row<'_>> {
-    /// Of a call, and of each of its edges.
-    const CALL_NS: f64 = 80.0;
-    const EDGE_NS: f64 = 5.0;
-    /// Of a random block, the loads that cannot be begun before others are done.
-    const LOADS: f64 = 4.0;
-    let plain = &stage.plain.arrays;
-    let hot_edges: usize = stage.hot.iter().map(|&hot| plain.row(hot).len()).sum();
-    let each = hot_edges as f64 / stage.hot.len() as f64;
-    let hot = move |turn: Turn| {
-        one_hop(stage, turn, |rng| stage.hot[rng.usize(..stage.hot.len())])
-            .map(|(sample, _)| sample)
-    };
-    let random = move |turn: Turn| {
-        let vertices = stage.ids.len() as u32;
-        let (sample, edges) = one_hop(stage, turn, |rng| rng.u32(..vertices))?;
-        let less = (sample.figure - 10.0 * edges).max(0.0);
-        Ok(sample.also(RANDOM_LESS, less))
-    };
-    let mut less = Row::told(RANDOM_LESS, Unit::Nanoseconds, vec![BOWLINE.name]);
-    less = less.over(
-        LOAD,
-        LOADS,
-        "of 4 dependent loads",
-        Some(Bound::AtMost(1.0)),
-    );
-    let resolved = "through `visit_neighbors`, ids read; the bare array is asked by number";
-    vec![
-        Row::new(HOT, Unit::Nanoseconds, both(), hot)
-            .bound(Bound::AtMost(CALL_NS + EDGE_NS * each))
-            .beside(BARE, None)
-            .remark(format!(
-                "{} blocks of {each:.1} edges; {resolved}",
-                stage.hot.len()
-            )),
-        Row::new(RANDOM, Unit::Nanoseconds, both(), random)
-            .beside(BARE, None)
-            .remark("of the whole graph"),
-        less,
-    ]
-}
-
-/// Neighbors of vertices that are drawn, and how many edges a call gave.
-fn one_hop(stage: &Stage, turn: Turn, draw: impl Fn(&mut Rng) -> u32) -> Fallible<(Sample, f64)> {
-    let graph = stage.plain.db.snapshot().graph();
-    let arrays = &stage.plain.arrays;
-    let mut rng = Rng::with_seed(turn.seed);
-    let mut edges = 0;
-    let timed = run_for(turn.sample, BATCH, || {
-        let vertex = draw(&mut rng);
-        let expected = arrays.row(vertex);
-        let (count, folded) = if turn.contestant == BARE {
-            let ids = expected.iter().map(|&far| number(stage.id(far)));
-            (expected.len(), ids.fold(0, |folded, id| folded ^ id))
-        } else {
-            hop(&graph, stage.id(vertex))?
-        };
-        std::hint::black_box(folded);
-        edges += count as u64;
-        check(count == expected.len(), "a block has other edges")
-    })?;
-    let per_call = edges as f64 / timed.operations as f64;
-    let sample = Sample::time(timed);
-    let per_edge = sample.figure / per_call;
-    let sample = sample
-        .note("edges per call", per_call)
-        .note("ns per edge", per_edge);
-    Ok((sample, per_call))
 }
 
 /// What was measured while the stage was made.

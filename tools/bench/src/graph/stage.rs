@@ -90,6 +90,8 @@ pub struct Stage {
     pub hot: Vec<u32>,
     /// As loaded.
     pub plain: Place,
+    /// Its edges from their targets.
+    pub arriving: Arrays,
     /// With one edge in a hundred changed since the view was built.
     pub changed: Place,
     /// The memory of the searches over bare arrays.
@@ -144,6 +146,7 @@ impl Stage {
         let arrays = Arrays::of(vertices, &edges.edges);
         let starts = by_distance(&arrays, usize::MAX, STARTS);
         let hot = by_distance(&arrays, HOT_DEGREE, HOT);
+        let arriving = Arrays::of(vertices, &edges.reversed());
         let plain = Place::new(db, arrays, &starts, &mut search);
 
         tell("asking another until its view is there");
@@ -177,6 +180,7 @@ impl Stage {
             starts,
             hot,
             plain,
+            arriving,
             changed,
             load,
             reopened,

@@ -46,6 +46,7 @@ mod delta;
 mod file;
 mod flat;
 mod ids;
+mod many;
 mod rows;
 mod state;
 #[cfg(test)]

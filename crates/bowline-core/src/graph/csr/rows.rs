@@ -68,6 +68,21 @@ impl Rows {
         }
     }
 
+    /// Asks for the kinds from a place on.
+    #[inline]
+    pub(super) fn prefetch_kinds(&self, place: usize) {
+        match &self.kinds {
+            Kinds::Narrow(kinds) => kinds
+                .get(place)
+                .inspect(|kind| prefetch_from(*kind, 1))
+                .is_some(),
+            Kinds::Wide(kinds) => kinds
+                .get(place)
+                .inspect(|kind| prefetch_from(*kind, 1))
+                .is_some(),
+        };
+    }
+
     /// The other ends at these places.
     #[inline]
     pub(super) fn far(&self, places: Range<usize>) -> &[u32] {

@@ -153,6 +153,12 @@ impl<'a> PlainRows<'a> {
         Some((rows.far(row), PlainKinds { rows, first }))
     }
 
+    /// Asks for where the row of an ordinal begins.
+    #[inline]
+    pub(super) fn prefetch_start(&self, near: u32) {
+        self.rows.prefetch_start(near);
+    }
+
     /// Whether [`PlainRows::get`] would give no edges; `false` also if that is not known at once.
     #[inline(always)]
     pub(crate) fn is_empty(&self, near: u32) -> bool {
@@ -207,6 +213,12 @@ pub(crate) struct PlainKinds<'a> {
 }
 
 impl PlainKinds<'_> {
+    /// Asks for the first kinds of the row.
+    #[inline]
+    pub(super) fn prefetch(self) {
+        self.rows.prefetch_kinds(self.first);
+    }
+
     /// The kind by the edge's place in the row.
     #[inline]
     pub fn get(self, place: usize) -> KindId {
@@ -329,10 +341,14 @@ impl State {
     /// The ordinal of a block; without one it has no edge.
     #[inline]
     pub fn ordinal(&self, id: BlockId) -> Option<u32> {
-        self.base.ids.ordinal(id).or_else(|| {
-            let shard = self.extra.ordinals.get(Extra::shard(id))?;
-            shard.get(&id).copied()
-        })
+        self.base.ids.ordinal(id).or_else(|| self.extra_ordinal(id))
+    }
+
+    /// The ordinal of a block that the base does not know.
+    #[inline]
+    pub(super) fn extra_ordinal(&self, id: BlockId) -> Option<u32> {
+        let shard = self.extra.ordinals.get(Extra::shard(id))?;
+        shard.get(&id).copied()
     }
 
     /// The rows of one direction and filter at a revision that lie in one piece.
@@ -379,16 +395,22 @@ impl State {
         };
         // Whoever visits a row reads the ids of its first ends. Asked for one after the other, they are waited for
         // one after the other: what is done with each fills the window in which the processor looks ahead.
-        for &far in nodes.iter().take(IDS_AHEAD) {
-            self.base.ids.prefetch(far);
-        }
+        self.prefetch_ids(nodes);
         for (place, &far) in nodes.iter().enumerate() {
             visit(far, kinds.get(place), direction)?;
         }
         ControlFlow::Continue(())
     }
 
-    fn visit_any<B>(
+    /// Asks for the ids of the first ends of a row.
+    #[inline]
+    pub(super) fn prefetch_ids(&self, nodes: &[u32]) {
+        for &far in nodes.iter().take(IDS_AHEAD) {
+            self.base.ids.prefetch(far);
+        }
+    }
+
+    pub(super) fn visit_any<B>(
         &self,
         near: u32,
         direction: Direction,

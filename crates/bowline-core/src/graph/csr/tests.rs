@@ -62,6 +62,33 @@ fn visited(
     found
 }
 
+/// Of each block, asked for together, and so often that they take several turns.
+fn visited_of_many(
+    state: &State,
+    ids: &[BlockId],
+    direction: Direction,
+    revision: u64,
+    filter: &KindFilter,
+) -> Vec<Vec<(BlockId, KindId, Direction)>> {
+    let again: Vec<_> = ids.iter().copied().cycle().take(ids.len() * 9).collect();
+    let mut found = vec![Vec::new(); again.len()];
+    let _ = state.visit_many(
+        &again,
+        direction,
+        revision,
+        filter,
+        |place, far, kind, direction| {
+            found[place].push((state.id(far), kind, direction));
+            ControlFlow::<()>::Continue(())
+        },
+    );
+    for (place, row) in found.iter().enumerate() {
+        assert_eq!(row, &found[place % ids.len()]);
+    }
+    found.truncate(ids.len());
+    found
+}
+
 fn base(blocks: &BTreeSet<BlockId>, edges: &BTreeSet<Edge>, revision: u64) -> Base {
     let ids = Ids::new(blocks.iter().copied().collect());
     let mut rows = RowsBuilder::new(ids.len());
@@ -129,7 +156,10 @@ fn every_revision_from_the_base_on_has_its_edges() {
                 for direction in [Direction::Out, Direction::In, Direction::Both] {
                     let some = KindFilter::only([KindId(1), KindId(3), KindId(300)]);
                     for filter in [KindFilter::All, some, KindFilter::only([])] {
-                        for &near in &ids {
+                        let many = visited_of_many(&state, &ids, direction, at, &filter);
+                        for (&near, many) in ids.iter().zip(many) {
+                            let expected = history.expected(near, direction, at, &filter);
+                            assert_eq!(many, expected, "seed {seed}: {near} of many at {at}");
                             assert_eq!(
                                 visited(&state, near, direction, at, &filter),
                                 history.expected(near, direction, at, &filter),
