@@ -20,7 +20,7 @@ use bowline_storage::sync::{Condvar, Mutex, MutexGuard};
 use bowline_storage::vfs::Vfs;
 
 use crate::error::{Error, Result};
-use crate::graph::csr::{self, Begun, EdgeChange, GraphView, Place};
+use crate::graph::csr::{self, Begun, GraphChanges, GraphView, Place};
 use crate::kinds::Kinds;
 use crate::lease::LeaseTable;
 use crate::options::Limits;
@@ -120,8 +120,8 @@ impl Core {
         self.view_signal.notify();
     }
 
-    /// Hands over a group's changes of edges. Called in the commit order, once they are visible.
-    pub fn publish_edges(&self, changes: &mut Vec<EdgeChange>) {
+    /// Hands over a group's changes of the graph. Called in the commit order, once they are visible.
+    pub fn publish_graph(&self, changes: &mut GraphChanges) {
         if self.graph_view.publish(self.engine.visible(), changes) {
             self.signal_view(false);
         }

@@ -12,7 +12,7 @@ use bowline_types::Revision;
 
 use bowline::DbReader;
 use bowline_core::error::{Error, Result};
-use bowline_core::graph::csr::EdgeChange;
+use bowline_core::graph::csr::GraphChanges;
 use bowline_core::lease::LeaseId;
 use bowline_core::state::Core;
 use bowline_core::trees;
@@ -34,8 +34,8 @@ pub struct Applier<'a> {
     _order: MutexGuard<'a, ()>,
     group: Option<CommitGroup<'a>>,
     published: Vec<(Revision, Vec<Change>)>,
-    /// The changes of edges, for the graph view.
-    edges: Vec<EdgeChange>,
+    /// The changes of the graph, for its view.
+    graph: GraphChanges,
     /// The effects on leases, applied when the group is visible.
     leases: Vec<(LeaseId, LeaseEffect)>,
     last: Revision,
@@ -68,7 +68,7 @@ impl<'a> Applier<'a> {
             _order: replica.core().apply_order.lock(),
             group: None,
             published: Vec::new(),
-            edges: Vec::new(),
+            graph: GraphChanges::default(),
             leases: Vec::new(),
             is_unrecorded: false,
         }
@@ -127,7 +127,7 @@ impl<'a> Applier<'a> {
         let core = self.core();
         let collect = Collect {
             events: core.hub.is_watched(),
-            edges: core.graph_view.is_collecting(),
+            graph: core.graph_view.is_collecting(),
         };
         let planner = Planner::new(
             &core.engine,
@@ -144,7 +144,7 @@ impl<'a> Applier<'a> {
             operations,
             revision,
             changes,
-            mut edges,
+            mut graph,
             effects,
             reply,
         } = planner.plan(command)?;
@@ -164,7 +164,7 @@ impl<'a> Applier<'a> {
             // Until the entry is complete, the index is that of the one before.
             group.apply_at(self.state.index.min(index), &batch)?;
             self.is_unrecorded = true;
-            self.edges.append(&mut edges);
+            self.graph.append(&mut graph);
             if collect.events && revision > self.last {
                 self.published.push((revision, changes));
             }
@@ -268,7 +268,7 @@ impl<'a> Applier<'a> {
             core.hub.publish(revision, changes);
         }
         core.hub.wake();
-        core.publish_edges(&mut self.edges);
+        core.publish_graph(&mut self.graph);
         Ok(())
     }
 

@@ -37,6 +37,7 @@ use crate::commit_queue::Committed;
 use crate::db::Db;
 use crate::handle::Handle;
 use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::csr::GraphChanges;
 use bowline_core::kv::record::{self, Meta};
 use bowline_core::state::{Core, check_key, check_value};
 use bowline_core::trees;
@@ -201,7 +202,7 @@ impl Ingest {
             let revision = ingestion.publish(vec![tables.keys, tables.attachments])?;
             // The changes may exceed the watch ring: watchers read them from the tables.
             core.hub.wake();
-            core.publish_edges(&mut Vec::new());
+            core.publish_graph(&mut GraphChanges::default());
             Ok(Committed {
                 revision: Revision::new(revision),
                 deleted: 0,

@@ -14,12 +14,12 @@ use bowline_types::BlockId;
 
 /// The strongly connected components: each ascending, in the order of their first blocks. A block
 /// on no cycle is a component of its own.
-pub fn strong_components(view: &DenseView, cancel: &Cancel) -> Result<Vec<Vec<BlockId>>> {
+pub fn strong_components(view: &DenseView<'_>, cancel: &Cancel) -> Result<Vec<Vec<BlockId>>> {
     Ok(group(view, &strong_labels(view, cancel)?))
 }
 
 /// The weakly connected components: each ascending, in the order of their first blocks.
-pub fn weak_components(view: &DenseView, cancel: &Cancel) -> Result<Vec<Vec<BlockId>>> {
+pub fn weak_components(view: &DenseView<'_>, cancel: &Cancel) -> Result<Vec<Vec<BlockId>>> {
     Ok(group(view, &weak_labels(view, cancel)?))
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn count_labels(labels: &[u32]) -> u64 {
 }
 
 /// For each block the number of one block of its strongly connected component.
-pub(crate) fn strong_labels(view: &DenseView, cancel: &Cancel) -> Result<Vec<u32>> {
+pub(crate) fn strong_labels(view: &DenseView<'_>, cancel: &Cancel) -> Result<Vec<u32>> {
     const NONE: u32 = u32::MAX;
     let blocks = view.block_count();
     // When a block was found, and the earliest found block of its component known to be reached.
@@ -90,7 +90,7 @@ pub(crate) fn strong_labels(view: &DenseView, cancel: &Cancel) -> Result<Vec<u32
 }
 
 /// The blocks of each label, labels in the order of their first blocks.
-fn group(view: &DenseView, labels: &[u32]) -> Vec<Vec<BlockId>> {
+fn group(view: &DenseView<'_>, labels: &[u32]) -> Vec<Vec<BlockId>> {
     let mut component_of = vec![usize::MAX; labels.len()];
     let mut components: Vec<Vec<BlockId>> = Vec::new();
     for (number, &label) in labels.iter().enumerate() {

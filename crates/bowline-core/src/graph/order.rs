@@ -48,7 +48,7 @@ pub enum Precedence {
 /// All blocks in topological order by `precedence`, with the smallest possible ids first. Fails with
 /// [`Error::Cycle`], a cycle along its edges from its smallest block.
 pub fn topological_order(
-    view: &DenseView,
+    view: &DenseView<'_>,
     precedence: Precedence,
     cancel: &Cancel,
 ) -> Result<Vec<BlockId>> {
@@ -90,7 +90,7 @@ pub fn topological_order(
 }
 
 /// A cycle along `rows` among the remaining blocks, from its smallest block back to it.
-fn find_cycle(rows: &Rows, waiting_for: &[u32]) -> Vec<u32> {
+fn find_cycle(rows: &Rows<'_>, waiting_for: &[u32]) -> Vec<u32> {
     const NONE: u32 = u32::MAX;
     let waits = |number: u32| waiting_for[number as usize] > 0;
 

@@ -14,13 +14,15 @@
 //!
 //! - the trees: a target is found by binary search, behind the one before it when that had the same source and
 //!   kind. O(blocks + edges·log blocks) time;
-//! - a [`State`] of the graph view, which has numbers of its own for the blocks with edges: both number by id, so
-//!   one walk over both lists maps them. O(blocks + edges) time, and no edge is read from the trees.
+//! - a [`State`] of the graph view, which has numbers of its own. If it knows just the blocks that there are, the rows
+//!   are lent, or copied where they have changed. Else both number by id, and one walk over both lists maps the numbers.
+//!   O(blocks + edges) time, and no edge is read from the trees.
 //!
-//! Memory: 24 B per block and 4 B per edge; with arriving edges 8 B and 4 B more. A row holds the
+//! Memory: 24 B per block and 4 B per edge; with arriving edges 8 B and 4 B more. Rows that are lent take none. A row holds the
 //! target of each edge in key order (kind, then id), so a target repeats for parallel edges of
 //! several kinds.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::OnceLock;
@@ -35,27 +37,50 @@ use bowline_types::{BlockId, Direction};
 const NONE: u32 = u32::MAX;
 
 /// A snapshot of all blocks and of the edges of some kinds.
-pub struct DenseView {
-    ids: Vec<BlockId>,
-    outgoing: Rows,
+pub struct DenseView<'a> {
+    ids: Cow<'a, [BlockId]>,
+    outgoing: Rows<'a>,
     /// Once they are asked for.
-    incoming: OnceLock<Rows>,
-    block_kinds: BTreeMap<KindId, u64>,
-    edge_kinds: BTreeMap<KindId, u64>,
+    incoming: OnceLock<Rows<'a>>,
+    /// Where the arriving rows come from; `None`: from the leaving ones.
+    arriving: Option<Arriving<'a>>,
 }
 
-impl DenseView {
+/// What lends or copies the arriving rows.
+struct Arriving<'a> {
+    state: &'a State,
+    revision: u64,
+    kinds: KindFilter,
+}
+
+/// How many blocks and edges there are of each kind.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KindCounts {
+    pub blocks: BTreeMap<KindId, u64>,
+    pub edges: BTreeMap<KindId, u64>,
+}
+
+impl<'a> DenseView<'a> {
     /// Reads the whole graph. `with_incoming` also stores the arriving edges.
     pub fn build(
         graph: &impl GraphSource,
         kinds: &KindFilter,
         with_incoming: bool,
-    ) -> Result<DenseView> {
-        let view = DenseView::build_from(graph, kinds, |visit| graph.for_each_edge(visit))?;
+    ) -> Result<DenseView<'a>> {
+        Ok(DenseView::build_counted(graph, kinds, with_incoming)?.0)
+    }
+
+    /// The same, with the counts by kind.
+    pub fn build_counted(
+        graph: &impl GraphSource,
+        kinds: &KindFilter,
+        with_incoming: bool,
+    ) -> Result<(DenseView<'a>, KindCounts)> {
+        let built = DenseView::build_from(graph, kinds, |visit| graph.for_each_edge(visit))?;
         if with_incoming {
-            view.incoming_or_transposed();
+            built.0.incoming_or_transposed();
         }
-        Ok(view)
+        Ok(built)
     }
 
     /// Reads the blocks of a graph, and the edges that `edges` visits in the order of
@@ -64,7 +89,7 @@ impl DenseView {
         graph: &impl GraphSource,
         kinds: &KindFilter,
         edges: impl FnOnce(&mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()>,
-    ) -> Result<DenseView> {
+    ) -> Result<(DenseView<'a>, KindCounts)> {
         let (ids, block_kinds) = blocks(graph)?;
         let mut rows = RowsBuilder::new(ids.len());
         let mut edge_kinds: BTreeMap<KindId, u64> = BTreeMap::new();
@@ -91,24 +116,76 @@ impl DenseView {
         if let Some(error) = dangling {
             return Err(error);
         }
+        let counts = KindCounts {
+            blocks: block_kinds,
+            edges: edge_kinds,
+        };
+        Ok((DenseView::own(ids, rows.finish()), counts))
+    }
+
+    fn own(ids: Vec<BlockId>, outgoing: Rows<'a>) -> DenseView<'a> {
+        DenseView {
+            ids: Cow::Owned(ids),
+            outgoing,
+            incoming: OnceLock::new(),
+            arriving: None,
+        }
+    }
+
+    /// Takes the edges of a state of the graph view that answers `revision`. The blocks are read, unless
+    /// `has_all_blocks` says that the state knows just those of the revision.
+    pub fn in_view(
+        graph: &impl GraphSource,
+        state: &'a State,
+        revision: u64,
+        kinds: &KindFilter,
+        has_all_blocks: bool,
+    ) -> Result<DenseView<'a>> {
+        let ids = match state.all_ids() {
+            Some(known) if has_all_blocks => Cow::Borrowed(known),
+            known => {
+                let (ids, _) = blocks(graph)?;
+                if known != Some(&ids) {
+                    return Ok(DenseView::map_from(graph, ids, state, revision, kinds)?.0);
+                }
+                Cow::Owned(ids)
+            }
+        };
+        graph.check()?;
         Ok(DenseView {
             ids,
-            outgoing: rows.finish(),
+            outgoing: state.whole_rows(Direction::Out, revision, kinds),
             incoming: OnceLock::new(),
-            block_kinds,
-            edge_kinds,
+            arriving: Some(Arriving {
+                state,
+                revision,
+                kinds: kinds.clone(),
+            }),
         })
     }
 
-    /// Reads the blocks of a graph, and its edges from a state of the graph view that answers `revision`.
-    pub fn build_in_view(
+    /// Reads the blocks of a graph, and copies its edges from a state of the graph view that answers `revision`; with the
+    /// counts by kind.
+    pub fn counted_in_view(
         graph: &impl GraphSource,
         state: &State,
         revision: u64,
         kinds: &KindFilter,
-        with_incoming: bool,
-    ) -> Result<DenseView> {
+    ) -> Result<(DenseView<'a>, KindCounts)> {
         let (ids, block_kinds) = blocks(graph)?;
+        let (view, edges) = DenseView::map_from(graph, ids, state, revision, kinds)?;
+        let blocks = block_kinds;
+        Ok((view, KindCounts { blocks, edges }))
+    }
+
+    /// Copies the edges of a state, with the numbers that these blocks have here, and counts them by kind.
+    fn map_from(
+        graph: &impl GraphSource,
+        ids: Vec<BlockId>,
+        state: &State,
+        revision: u64,
+        kinds: &KindFilter,
+    ) -> Result<(DenseView<'a>, BTreeMap<KindId, u64>)> {
         // The ordinal of each block by its number, and the way back.
         let mut ordinals = vec![NONE; ids.len()];
         let mut numbers = vec![NONE; state.ordinals()];
@@ -153,17 +230,7 @@ impl DenseView {
         }
         count(run.0, run.1);
         edge_kinds.retain(|_, count| *count > 0);
-        let view = DenseView {
-            ids,
-            outgoing: rows.finish(),
-            incoming: OnceLock::new(),
-            block_kinds,
-            edge_kinds,
-        };
-        if with_incoming {
-            view.incoming_or_transposed();
-        }
-        Ok(view)
+        Ok((DenseView::own(ids, rows.finish()), edge_kinds))
     }
 
     /// How many blocks there are; their numbers are below.
@@ -183,7 +250,7 @@ impl DenseView {
 
     /// The ids by number, for a caller that no longer needs the edges.
     pub fn into_ids(self) -> Vec<BlockId> {
-        self.ids
+        self.ids.into_owned()
     }
 
     /// The number of a block by its id.
@@ -197,34 +264,34 @@ impl DenseView {
     }
 
     /// The targets of each block's edges.
-    pub fn outgoing(&self) -> &Rows {
+    pub fn outgoing(&self) -> &Rows<'a> {
         &self.outgoing
     }
 
     /// The sources of the edges that arrive at each block, ascending, if built `with_incoming` or made since.
-    pub fn incoming(&self) -> Option<&Rows> {
+    pub fn incoming(&self) -> Option<&Rows<'a>> {
         self.incoming.get()
     }
 
-    /// The sources of the edges that arrive at each block, ascending. The first call makes them: O(blocks + edges).
+    /// The sources of the edges that arrive at each block, ascending. The first call makes them, unless they are lent:
+    /// O(blocks + edges).
     #[inline]
-    pub(crate) fn incoming_or_transposed(&self) -> &Rows {
-        self.incoming.get_or_init(|| self.outgoing.transposed())
-    }
-
-    /// How many blocks there are of each kind.
-    pub(crate) fn block_kinds(&self) -> &BTreeMap<KindId, u64> {
-        &self.block_kinds
-    }
-
-    /// The number of edges of each requested kind.
-    pub(crate) fn edge_kinds(&self) -> &BTreeMap<KindId, u64> {
-        &self.edge_kinds
+    pub fn incoming_or_transposed(&self) -> &Rows<'a> {
+        self.incoming.get_or_init(|| match &self.arriving {
+            Some(arriving) => {
+                let (revision, kinds) = (arriving.revision, &arriving.kinds);
+                arriving.state.whole_rows(Direction::In, revision, kinds)
+            }
+            None => self.outgoing.transposed(),
+        })
     }
 
     /// How much memory it holds.
     pub fn memory_bytes(&self) -> u64 {
-        let ids = (self.ids.capacity() * size_of::<BlockId>()) as u64;
+        let ids = match &self.ids {
+            Cow::Borrowed(_) => 0,
+            Cow::Owned(ids) => (ids.capacity() * size_of::<BlockId>()) as u64,
+        };
         let incoming = self.incoming.get().map_or(0, Rows::memory_bytes);
         ids + self.outgoing.memory_bytes() + incoming
     }
@@ -264,36 +331,62 @@ fn rank_of(ids: &[BlockId], id: BlockId, floor: usize) -> Option<usize> {
     }
 }
 
-/// Adjacency in compressed sparse rows.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Rows {
-    /// One more than there are rows: row `n` is `ends[starts[n]..starts[n + 1]]`.
-    starts: Vec<usize>,
-    ends: Vec<u32>,
+/// Adjacency in compressed sparse rows: row `n` is `ends[starts[n]..starts[n + 1]]`.
+#[derive(Clone, Debug)]
+pub struct Rows<'a>(Arrays<'a>);
+
+/// One more start than there are rows, and all ends.
+#[derive(Clone, Debug)]
+enum Arrays<'a> {
+    Own { starts: Vec<usize>, ends: Vec<u32> },
+    Lent { starts: &'a [u32], ends: &'a [u32] },
 }
 
-impl Rows {
+impl<'a> Rows<'a> {
+    pub(crate) fn own(starts: Vec<usize>, ends: Vec<u32>) -> Rows<'a> {
+        Rows(Arrays::Own { starts, ends })
+    }
+
+    pub(crate) fn lent(starts: &'a [u32], ends: &'a [u32]) -> Rows<'a> {
+        Rows(Arrays::Lent { starts, ends })
+    }
+
     /// How many rows there are.
     pub(crate) fn len(&self) -> usize {
-        self.starts.len() - 1
+        let starts = match &self.0 {
+            Arrays::Own { starts, .. } => starts.len(),
+            Arrays::Lent { starts, .. } => starts.len(),
+        };
+        starts - 1
+    }
+
+    #[inline]
+    fn ends(&self) -> &[u32] {
+        match &self.0 {
+            Arrays::Own { ends, .. } => ends,
+            Arrays::Lent { ends, .. } => ends,
+        }
     }
 
     /// How many edges there are.
     pub(crate) fn edge_count(&self) -> u64 {
-        self.ends.len() as u64
+        self.ends().len() as u64
     }
 
     /// The row of one block.
     #[inline]
     pub fn row(&self, number: u32) -> &[u32] {
-        &self.ends[self.range(number)]
+        &self.ends()[self.range(number)]
     }
 
     /// Where the row of one block stands among all ends.
     #[inline]
     pub(crate) fn range(&self, number: u32) -> Range<usize> {
         let number = number as usize;
-        self.starts[number]..self.starts[number + 1]
+        match &self.0 {
+            Arrays::Own { starts, .. } => starts[number]..starts[number + 1],
+            Arrays::Lent { starts, .. } => starts[number] as usize..starts[number + 1] as usize,
+        }
     }
 
     /// Every row with its number.
@@ -302,30 +395,34 @@ impl Rows {
     }
 
     /// The same edges from their other ends; each row ascends. O(rows + edges).
-    pub(crate) fn transposed(&self) -> Rows {
+    pub(crate) fn transposed(&self) -> Rows<'static> {
         let mut starts = vec![0; self.len() + 1];
-        for &end in &self.ends {
+        for &end in self.ends() {
             starts[end as usize + 1] += 1;
         }
         for number in 1..starts.len() {
             starts[number] += starts[number - 1];
         }
         let mut next = starts.clone();
-        let mut ends = vec![0; self.ends.len()];
+        let mut ends = vec![0; self.ends().len()];
         for (number, row) in self.iter() {
             for &end in row {
                 ends[next[end as usize]] = number;
                 next[end as usize] += 1;
             }
         }
-        Rows { starts, ends }
+        Rows::own(starts, ends)
     }
 
-    /// How much memory they hold.
+    /// How much memory they hold; none if they are lent.
     pub fn memory_bytes(&self) -> u64 {
-        let starts = self.starts.capacity() * size_of::<usize>();
-        let ends = self.ends.capacity() * size_of::<u32>();
-        (starts + ends) as u64
+        match &self.0 {
+            Arrays::Own { starts, ends } => {
+                let starts = starts.capacity() * size_of::<usize>();
+                (starts + ends.capacity() * size_of::<u32>()) as u64
+            }
+            Arrays::Lent { .. } => 0,
+        }
     }
 }
 
@@ -359,13 +456,10 @@ impl RowsBuilder {
     }
 
     /// Closes the rows.
-    pub fn finish(mut self) -> Rows {
+    pub fn finish(mut self) -> Rows<'static> {
         self.starts.resize(self.rows + 1, self.ends.len());
         self.ends.shrink_to_fit();
-        Rows {
-            starts: self.starts,
-            ends: self.ends,
-        }
+        Rows::own(self.starts, self.ends)
     }
 }
 
@@ -391,7 +485,8 @@ mod tests {
         ] {
             graph.add_edge(source, kind, target, &Attributes::new());
         }
-        let view = DenseView::build(&graph, &KindFilter::All, true).expect("builds");
+        let built = DenseView::build_counted(&graph, &KindFilter::All, true);
+        let (view, counts) = built.expect("builds");
         assert_eq!((view.block_count(), view.edge_count()), (5, 5));
         assert_eq!(
             (0..5).map(|n| view.id(n).0).collect::<Vec<_>>(),
@@ -415,18 +510,19 @@ mod tests {
         assert_eq!(rows, [vec![0, 4], vec![2], vec![], vec![], vec![0, 0]]);
 
         assert_eq!(
-            *view.block_kinds(),
+            counts.blocks,
             BTreeMap::from([(KindId(5), 1), (BLOCK_KIND, 4)])
         );
         let kinds = [(1, 2), (2, 2), (3, 1)].map(|(kind, count)| (KindId(kind), count));
-        assert_eq!(*view.edge_kinds(), BTreeMap::from(kinds));
+        assert_eq!(counts.edges, BTreeMap::from(kinds));
     }
 
     #[test]
     fn only_the_kinds_asked_for_are_held() {
         let graph = MemoryGraph::new(3, [(0, 1, 1), (0, 2, 2), (1, 2, 2), (2, 3, 0)]);
         let kinds = KindFilter::only([KindId(2)]);
-        let view = DenseView::build(&graph, &kinds, false).expect("builds");
+        let built = DenseView::build_counted(&graph, &kinds, false);
+        let (view, counts) = built.expect("builds");
         assert!(view.incoming().is_none());
         let rows: Vec<_> = view
             .outgoing()
@@ -434,7 +530,7 @@ mod tests {
             .map(|(_, row)| row.to_vec())
             .collect();
         assert_eq!(rows, [vec![2], vec![2], vec![]]);
-        assert_eq!(*view.edge_kinds(), BTreeMap::from([(KindId(2), 2)]));
+        assert_eq!(counts.edges, BTreeMap::from([(KindId(2), 2)]));
     }
 
     #[test]
@@ -482,7 +578,7 @@ mod tests {
                     .filter(|edge| kinds.passes(edge.1))
                     .collect();
                 let mut expected: Vec<_> = edges.iter().map(|edge| (edge.0, edge.2)).collect();
-                let list = |rows: &Rows| -> Vec<(BlockId, BlockId)> {
+                let list = |rows: &Rows<'_>| -> Vec<(BlockId, BlockId)> {
                     rows.iter()
                         .flat_map(|(near, row)| row.iter().map(move |&far| (near, far)))
                         .map(|(near, far)| (view.id(near), view.id(far)))

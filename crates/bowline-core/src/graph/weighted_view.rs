@@ -15,7 +15,7 @@ use crate::Result;
 
 /// All blocks, the edges of some kinds, and a weight for each edge.
 pub(crate) struct WeightedView {
-    view: DenseView,
+    view: DenseView<'static>,
     /// Parallel to the ends of the leaving rows.
     leaving: Vec<f64>,
     /// Parallel to the ends of the arriving rows, once they are asked for.
@@ -30,7 +30,7 @@ impl WeightedView {
         weight: Weight<'_>,
     ) -> Result<WeightedView> {
         let mut leaving = Vec::new();
-        let view = DenseView::build_from(graph, kinds, |visit| {
+        let (view, _) = DenseView::build_from(graph, kinds, |visit| {
             graph.for_each_edge_value(weight.attribute, &mut |source, kind, target, value| {
                 if kinds.passes(kind) {
                     leaving.push(number(value, weight.default));
@@ -46,12 +46,12 @@ impl WeightedView {
         })
     }
 
-    pub(crate) fn view(&self) -> &DenseView {
+    pub(crate) fn view(&self) -> &DenseView<'static> {
         &self.view
     }
 
     /// Drops all but the ids.
-    pub(crate) fn into_view(self) -> DenseView {
+    pub(crate) fn into_view(self) -> DenseView<'static> {
         self.view
     }
 

@@ -18,7 +18,7 @@ use bowline_types::Revision;
 use super::mutation::{Action, Mutation};
 use super::previous::Previous;
 use crate::error::{Error, Result};
-use crate::graph::csr::EdgeChange;
+use crate::graph::csr::{EdgeChange, GraphChanges};
 use crate::graph::split_edge_key;
 use crate::kv::record::{self, Meta};
 use crate::lease::LeaseId;
@@ -46,8 +46,8 @@ impl Journal for () {
 pub struct Collect {
     /// The events for watchers.
     pub events: bool,
-    /// The changes of edges for the graph view.
-    pub edges: bool,
+    /// The changes of the graph for its view.
+    pub graph: bool,
 }
 
 /// Encodes the writes of one transaction at one revision. Transactions reuse its buffers.
@@ -56,7 +56,7 @@ pub struct Writer<J> {
     batch: Vec<u8>,
     head: Vec<u8>,
     changes: Vec<Change>,
-    edges: Vec<EdgeChange>,
+    graph: GraphChanges,
     revision: Revision,
     collect: Collect,
     pub journal: J,
@@ -68,7 +68,7 @@ impl<J: Journal> Writer<J> {
     pub fn begin(&mut self, revision: Revision, collect: Collect) {
         BatchWriter::start(&mut self.batch, revision.get());
         self.changes.clear();
-        self.edges.clear();
+        self.graph.clear();
         self.revision = revision;
         self.collect = collect;
     }
@@ -84,9 +84,9 @@ impl<J: Journal> Writer<J> {
         std::mem::take(&mut self.changes)
     }
 
-    /// The collected changes of edges.
-    pub fn edges(&mut self) -> &mut Vec<EdgeChange> {
-        &mut self.edges
+    /// The collected changes of the graph.
+    pub fn graph(&mut self) -> &mut GraphChanges {
+        &mut self.graph
     }
 
     /// Takes the batch.
@@ -190,7 +190,7 @@ impl<J: Journal> Writer<J> {
     pub fn put_record(&mut self, tree: TreeId, key: &[u8], value: &[u8]) {
         BatchWriter::resume(&mut self.batch).put(tree, key, value, &[]);
         self.journal.put(tree, key, value, &[], self.revision);
-        self.note_edge(tree, key, true);
+        self.note_graph(tree, key, true);
     }
 
     /// Deletes a record outside the kv tree.
@@ -198,17 +198,22 @@ impl<J: Journal> Writer<J> {
     pub fn delete_record(&mut self, tree: TreeId, key: &[u8]) {
         BatchWriter::resume(&mut self.batch).delete(tree, key);
         self.journal.delete(tree, key);
-        self.note_edge(tree, key, false);
+        self.note_graph(tree, key, false);
     }
 
-    /// Collects the change of an edge. Every edge is in `edge_out`.
+    /// Collects the change of an edge or of a block. Every edge is in `edge_out`.
     #[inline]
-    fn note_edge(&mut self, tree: TreeId, key: &[u8], is_put: bool) {
-        if self.collect.edges
-            && tree == trees::EDGE_OUT
+    fn note_graph(&mut self, tree: TreeId, key: &[u8], is_put: bool) {
+        if !self.collect.graph {
+            return;
+        }
+        if tree == trees::BLOCK {
+            self.graph.note_block();
+        }
+        if tree == trees::EDGE_OUT
             && let Some((source, kind, target)) = split_edge_key(key)
         {
-            self.edges.push(EdgeChange {
+            self.graph.push(EdgeChange {
                 source,
                 target,
                 revision: self.revision.get(),

@@ -35,7 +35,7 @@ use super::records;
 use super::work::{self, Work};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
-use bowline_core::graph::csr::EdgeChange;
+use bowline_core::graph::csr::GraphChanges;
 use bowline_core::kinds::Kinds;
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
@@ -125,8 +125,8 @@ pub(crate) struct Plan {
     /// The revision after it.
     pub(crate) revision: Revision,
     pub(crate) changes: Vec<Change>,
-    /// The changes of edges, for the graph view.
-    pub(crate) edges: Vec<EdgeChange>,
+    /// The changes of the graph, for its view.
+    pub(crate) graph: GraphChanges,
     pub(crate) effects: Vec<Effect>,
     pub(crate) reply: Reply,
 }
@@ -251,7 +251,7 @@ impl<'a> Planner<'a> {
             operations: 0,
             revision: self.last,
             changes: Vec::new(),
-            edges: Vec::new(),
+            graph: GraphChanges::default(),
             effects: Vec::new(),
             reply: Reply {
                 revision: self.last,
@@ -265,7 +265,7 @@ impl<'a> Planner<'a> {
         if operations > 0 {
             plan.operations = operations;
             plan.changes = self.writer.take_changes();
-            plan.edges = std::mem::take(self.writer.edges());
+            plan.graph = std::mem::take(self.writer.graph());
             plan.batch = self.writer.take_batch();
             if is_numbered {
                 plan.revision = self.last + 1;

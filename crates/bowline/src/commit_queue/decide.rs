@@ -13,7 +13,7 @@ use super::Committed;
 use super::request::{Prepared, Request};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::KindId;
-use bowline_core::graph::csr::EdgeChange;
+use bowline_core::graph::csr::GraphChanges;
 use bowline_core::trees;
 use bowline_core::watch::Change;
 use bowline_core::write::lookup::{Lookup, Newest};
@@ -40,8 +40,8 @@ pub(super) struct Surroundings<'a> {
 pub(super) struct Scratch {
     writer: Writer<()>,
     pub(super) published: Vec<(Revision, Vec<Change>)>,
-    /// The changes of edges, for the graph view.
-    pub(super) edges: Vec<EdgeChange>,
+    /// The changes of the graph, for its view.
+    pub(super) graph: GraphChanges,
 }
 
 impl Scratch {
@@ -73,7 +73,7 @@ pub(super) fn decide_all(
             Ok(committed) => match group.apply(scratch.writer.batch()) {
                 Ok(_) => {
                     // Published also without changes of keys, so watchers need not read the trees.
-                    scratch.edges.append(scratch.writer.edges());
+                    scratch.graph.append(scratch.writer.graph());
                     if around.collect.events && committed.revision > newest {
                         newest = committed.revision.get();
                         let changes = scratch.writer.take_changes();

@@ -351,11 +351,11 @@ impl CommitQueue {
         };
         let scratch = &mut *self.scratch.lock();
         scratch.published.clear();
-        scratch.edges.clear();
+        scratch.graph.clear();
         let around = Surroundings {
             collect: Collect {
                 events: hub.is_watched(),
-                edges: core.graph_view.is_collecting(),
+                graph: core.graph_view.is_collecting(),
             },
             has_leases: &self.has_leases,
         };
@@ -369,8 +369,8 @@ impl CommitQueue {
             hub.publish(revision, changes);
         }
         hub.wake();
-        if around.collect.edges {
-            core.publish_edges(&mut scratch.edges);
+        if around.collect.graph {
+            core.publish_graph(&mut scratch.graph);
         }
         scratch.shrink();
         if let Err(error) = engine.run_background_if_manual() {

@@ -32,7 +32,7 @@ mod records;
 use std::cmp::Ordering;
 
 use bowline_core::error::{Error, Result};
-use bowline_core::graph::csr::EdgeChange;
+use bowline_core::graph::csr::{EdgeChange, GraphChanges};
 use bowline_core::graph::{KindId, split_edge_key};
 use bowline_core::lease::LeaseId;
 use bowline_core::state::{Core, check_value};
@@ -291,7 +291,7 @@ impl GraphIngest {
             core.hub.wake();
             let view = &core.graph_view;
             match written.changes {
-                Some(mut changes) => core.publish_edges(&mut changes),
+                Some(mut changes) => core.publish_graph(&mut changes),
                 None if view.is_collecting() => view.forget(),
                 None => {}
             }
@@ -360,7 +360,7 @@ struct Written {
     tables: Vec<StagedTables>,
     blocks: u64,
     edges: u64,
-    changes: Option<Vec<EdgeChange>>,
+    changes: Option<GraphChanges>,
 }
 
 impl Sorted {
@@ -415,7 +415,11 @@ impl Sorted {
     /// Writes the tables at a revision, and checks that both blocks of each edge exist.
     fn write(&self, core: &Core, revision: u64) -> Result<Written> {
         let (blocks, block_count) = self.write_blocks(core, revision)?;
-        let mut changes = core.graph_view.is_collecting().then(Vec::new);
+        let is_collecting = core.graph_view.is_collecting();
+        let mut changes = is_collecting.then(GraphChanges::default);
+        if let Some(changes) = changes.as_mut().filter(|_| block_count > 0) {
+            changes.note_block();
+        }
         let (out, incoming) = workers::both(
             core.engine.has_threads(),
             || {
@@ -492,11 +496,11 @@ fn write_edges(
 }
 
 /// Keeps the change of an edge for the graph view, unless there are too many.
-fn note(changes: &mut Option<Vec<EdgeChange>>, key: &[u8], revision: u64) {
+fn note(changes: &mut Option<GraphChanges>, key: &[u8], revision: u64) {
     let Some(kept) = changes else {
         return;
     };
-    if kept.len() == CHANGES_MAX {
+    if kept.edges() == CHANGES_MAX {
         *changes = None;
         return;
     }

@@ -164,7 +164,7 @@ impl PageRank {
                 why: "it is a probability: a number between 0 and 1",
             });
         }
-        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?)?;
         let ranks = page_rank(&view, &self.spec, &self.graph.cancel)?;
         Ok(BlockValues::new(view.into_ids(), ranks))
     }
@@ -222,7 +222,7 @@ impl Communities {
     /// # Errors
     /// `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn run(self) -> Result<BlockLabels> {
-        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?)?;
         let labels = communities(&view, self.iterations, &self.graph.cancel)?;
         Ok(BlockLabels::new(view.into_ids(), labels))
     }
@@ -282,7 +282,7 @@ impl ClusteringCoefficients {
     /// # Errors
     /// `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn run(self) -> Result<BlockValues<f64>> {
-        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?)?;
         let found = clustering_coefficients(&view, self.is_directed, &self.graph.cancel)?;
         Ok(BlockValues::new(view.into_ids(), found))
     }
@@ -337,7 +337,7 @@ impl Triangles {
     /// # Errors
     /// `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn per_block(self) -> Result<BlockValues<u64>> {
-        let view = self.graph.dense(&self.graph.filter(&self.kinds)?, true)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?)?;
         let counts = triangles_per_vertex(&view, &self.graph.cancel)?;
         Ok(BlockValues::new(view.into_ids(), counts))
     }
@@ -391,10 +391,7 @@ impl Distances {
     /// # Errors
     /// `MissingBlock` for the start; `UnknownKind`, `Canceled`, `InvalidRecord`, `Storage`.
     pub fn run(self) -> Result<BlockValues<u32>> {
-        let with_incoming = self.direction != Direction::Out;
-        let view = self
-            .graph
-            .dense(&self.graph.filter(&self.kinds)?, with_incoming)?;
+        let view = self.graph.dense(&self.graph.filter(&self.kinds)?)?;
         let start = view.require_number(self.start)?;
         let found = distances(&view, start, self.direction, &self.graph.cancel)?;
         let all = BlockValues::new(view.into_ids(), found);

@@ -172,11 +172,14 @@ impl Graph {
     }
 
     /// All blocks and the edges of some kinds.
-    fn dense(&self, kinds: &KindFilter, with_incoming: bool) -> Result<DenseView> {
+    fn dense(&self, kinds: &KindFilter) -> Result<DenseView<'_>> {
         let at = self.snapshot.revision().get();
         match self.view() {
-            Some(state) => DenseView::build_in_view(self, state, at, kinds, with_incoming),
-            None => DenseView::build(self, kinds, with_incoming),
+            Some(state) => {
+                let has_all_blocks = self.core().graph_view.has_all_blocks(state);
+                DenseView::in_view(self, state, at, kinds, has_all_blocks)
+            }
+            None => DenseView::build(self, kinds, false),
         }
     }
 
@@ -197,8 +200,15 @@ impl Graph {
     }
 
     fn require_blocks(&self, ids: &[BlockId]) -> Result<()> {
+        // The view answers at once if it has all blocks, and no other one.
+        let all = self.view.get();
+        let all = all.filter(|state| self.core().graph_view.has_all_blocks(state));
         for &id in ids {
-            if !self.has_block(id)? {
+            let exists = match all {
+                Some(state) => state.ordinal(id).is_some(),
+                None => self.has_block(id)?,
+            };
+            if !exists {
                 return Err(Error::MissingBlock { id });
             }
         }
@@ -566,7 +576,7 @@ impl Graph {
         kinds: impl IntoIterator<Item = N>,
         precedence: Precedence,
     ) -> Result<Vec<BlockId>> {
-        let view = self.dense(&self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?)?;
         order::topological_order(&view, precedence, &self.cancel)
     }
 
@@ -579,7 +589,7 @@ impl Graph {
         &self,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Vec<BlockId>>> {
-        let view = self.dense(&self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?)?;
         components::strong_components(&view, &self.cancel)
     }
 
@@ -592,7 +602,7 @@ impl Graph {
         &self,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<Vec<Vec<BlockId>>> {
-        let view = self.dense(&self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?)?;
         components::weak_components(&view, &self.cancel)
     }
 
@@ -619,7 +629,7 @@ impl Graph {
         &self,
         kinds: impl IntoIterator<Item = N>,
     ) -> Result<BlockLabels> {
-        let view = self.dense(&self.filter(kinds)?, false)?;
+        let view = self.dense(&self.filter(kinds)?)?;
         let labels = weak_components::weak_labels(&view, &self.cancel)?;
         Ok(BlockLabels::new(view.into_ids(), labels))
     }
@@ -629,9 +639,15 @@ impl Graph {
     /// # Errors
     /// `UnknownKind`.
     pub fn stats<N: AsRef<str>>(&self, kinds: impl IntoIterator<Item = N>) -> Result<GraphStats> {
-        let view = self.dense(&self.filter(kinds)?, true)?;
+        let kinds = self.filter(kinds)?;
+        let at = self.snapshot.revision().get();
+        let (view, counts) = match self.view() {
+            Some(state) => DenseView::counted_in_view(self, state, at, &kinds)?,
+            None => DenseView::build_counted(self, &kinds, false)?,
+        };
+        view.incoming_or_transposed();
         let name = |kind| Ok(self.kind_name(kind)?.to_string());
-        stats::graph_stats(&view, &self.cancel)?.try_map_kinds(name)
+        stats::graph_stats(&view, counts, &self.cancel)?.try_map_kinds(name)
     }
 
     /// Visits every block in order of ids.

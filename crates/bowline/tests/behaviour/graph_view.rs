@@ -194,6 +194,71 @@ fn whole(graph: &Graph, from: BlockId, kinds: &[&str]) -> [String; 6] {
     ]
 }
 
+/// Questions about the whole graph beside a view that has all blocks, one of which blocks come and go, and one that was
+/// folded meanwhile: the answers are those of a database without a view.
+#[test]
+fn the_whole_graph_has_the_blocks_of_the_revision() {
+    let db = Disk::new().open(manual().history(History::All));
+    let plain = Disk::new().open(without_view());
+    let both = |write: &dyn Fn(&Db)| {
+        write(&db);
+        write(&plain);
+    };
+    let mut snapshots = Vec::new();
+    let same = |what: &str, snapshots: &mut Vec<(Snapshot, Snapshot)>| {
+        snapshots.push((db.snapshot(), plain.snapshot()));
+        for (viewed, other) in snapshots.iter().rev().take(2) {
+            for kinds in [&[][..], &["calls"]] {
+                let answers = |snapshot: &Snapshot| whole(&snapshot.graph(), id(3), kinds);
+                let context = format!("{what}, at {} {kinds:?}", viewed.revision());
+                assert_eq!(answers(viewed), answers(other), "{context}");
+            }
+        }
+    };
+    both(&|db| {
+        put_blocks(db, 150);
+        put_edges(db, (1..30).map(|n| (n, KINDS[n as usize % 3], n * 7 % 30)));
+    });
+    assert!(db.build_graph_view().expect("builds"));
+    same("built", &mut snapshots);
+    both(&|db| put_edges(db, (0..30).map(|n| (n * 11 % 30, KINDS[n as usize % 2], n))));
+    same("edges came", &mut snapshots);
+    // Enough for a fold, which keeps the blocks without edges.
+    both(&|db| put_edges(db, (0..18_200).map(|n| (n / 140, "owns", n % 140))));
+    let reads = db
+        .snapshot()
+        .graph()
+        .neighbors(id(3), Direction::Out, NO_KINDS);
+    assert!(reads.expect("reads").len() > 100);
+    same("folded", &mut snapshots);
+    assert_eq!(db.stats().graph_view.folds, 1);
+    let delete = |number| {
+        both(&|db| {
+            let deleted = db.transact(|tx| tx.delete_block(id(number)));
+            assert!(deleted.expect("deletes"));
+        });
+    };
+    delete(149);
+    same("a block without edges went", &mut snapshots);
+    both(&|db| put_blocks(db, 151));
+    same("it came back, and another", &mut snapshots);
+    both(&|db| put_edges(db, [(150, "needs", 1)].into_iter()));
+    same("with an edge", &mut snapshots);
+    delete(7);
+    same("a block went with its edges", &mut snapshots);
+    // Now a fold leaves the blocks without edges out.
+    let ends = |n: u64| (10 + n / 130, "calls", 10 + n % 130);
+    both(&|db| put_edges(db, (0..16_900).map(ends)));
+    let reads = db
+        .snapshot()
+        .graph()
+        .neighbors(id(30), Direction::Out, NO_KINDS);
+    assert!(reads.expect("reads").len() > 200);
+    same("folded again", &mut snapshots);
+    let stats = db.stats().graph_view;
+    assert_eq!((stats.builds, stats.folds), (1, 2));
+}
+
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

@@ -37,7 +37,7 @@ pub trait WeightedAdjacency: Adjacency {
     fn weighted_in_row(&self, vertex: u32) -> impl Iterator<Item = (u32, f64)> + '_;
 }
 
-impl Adjacency for DenseView {
+impl Adjacency for DenseView<'_> {
     fn vertex_count(&self) -> u32 {
         self.block_count()
     }

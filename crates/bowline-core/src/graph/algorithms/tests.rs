@@ -30,7 +30,7 @@ fn graph(ids: std::ops::RangeInclusive<u128>, edges: &[(u128, u128, &str)]) -> M
     graph
 }
 
-fn view(graph: &MemoryGraph) -> DenseView {
+fn view(graph: &MemoryGraph) -> DenseView<'static> {
     DenseView::build(graph, &KindFilter::All, true).expect("builds")
 }
 

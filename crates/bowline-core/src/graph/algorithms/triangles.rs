@@ -45,7 +45,7 @@ pub(crate) struct Ties {
     /// How many vertices each vertex is tied to.
     degrees: Vec<u32>,
     /// By rank: the ends of smaller rank, ascending.
-    upward: Rows,
+    upward: Rows<'static>,
     /// Parallel to the ends in `upward`.
     arcs: Vec<u8>,
 }

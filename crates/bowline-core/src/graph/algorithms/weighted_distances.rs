@@ -34,7 +34,7 @@ pub fn weighted_distances_from(
     kinds: &KindFilter,
     weight: Weight<'_>,
     cancel: &Cancel,
-) -> Result<(DenseView, Vec<f64>)> {
+) -> Result<(DenseView<'static>, Vec<f64>)> {
     let weighted = WeightedView::build(graph, kinds, weight)?;
     let view = weighted.view();
     let first = view.require_number(start)?;

@@ -86,7 +86,7 @@ pub(super) fn build(
             return Ok(Built::OverBudget);
         }
     }
-    let base = Base::new(revision, ids, rows.finish());
+    let base = Base::new(revision, true, ids, rows.finish());
     Ok(match base.memory_bytes() > bytes_max {
         true => Built::OverBudget,
         false => Built::Done(Box::new(base)),

@@ -10,7 +10,7 @@ use bowline_storage::EntryKind;
 use bowline_storage::engine::{Engine, Next};
 
 use super::super::keys::split_edge_key;
-use super::state::EdgeChange;
+use super::changes::EdgeChange;
 use crate::trees;
 use crate::{Error, Result};
 

@@ -305,6 +305,8 @@ impl Saved {
         let (ids, out) = ids_and_out?;
         Ok(Base {
             revision: self.head.revision,
+            // The file does not say.
+            has_all_blocks: false,
             ids,
             out,
             incoming: incoming?,
@@ -435,7 +437,7 @@ mod tests {
         for (near, kind, far) in [(0, 1, 1), (0, 2, 0), (1, 1, 3), (3, widest, 2)] {
             assert!(rows.push(near, KindId(kind), far));
         }
-        Base::new(7, Ids::new(ids.into()), rows.finish())
+        Base::new(7, false, Ids::new(ids.into()), rows.finish())
     }
 
     fn place(vfs: &MemoryVfs, database_id: u128) -> Place<'_> {

@@ -66,9 +66,7 @@ impl State {
                 let mut visit = |far, kind, direction| visit(place, far, kind, direction);
                 match lent[at] {
                     Some((nodes, kinds)) => {
-                        for (place, &far) in nodes.iter().enumerate() {
-                            visit(far, kinds.get(place), direction)?;
-                        }
+                        self.visit_lent(nodes, kinds, direction, &mut visit)?;
                     }
                     None if near == NONE => {}
                     None => self.visit_any(near, direction, revision, filter, &mut visit)?,

@@ -42,6 +42,7 @@
 
 mod build;
 mod catch_up;
+mod changes;
 mod delta;
 mod file;
 mod flat;
@@ -51,6 +52,7 @@ mod rows;
 mod state;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use std::sync::Arc;
 
@@ -61,10 +63,11 @@ use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 use crate::error::show_key;
 use crate::{Error, Result, trees};
 use build::Built;
+pub use changes::{EdgeChange, GraphChanges};
 pub use file::{Place, check, copy, remove};
 pub(crate) use state::Part;
 pub(crate) use state::PlainKinds;
-pub use state::{EdgeChange, PlainRows, State};
+pub use state::{PlainRows, State};
 
 /// Changes that wait at most; 48 bytes each. A view that is further behind is built anew.
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };
@@ -124,6 +127,8 @@ pub struct GraphView {
     budget_bytes: u64,
     is_collecting: AtomicBool,
     published: AtomicU64,
+    /// The newest published revision that put or deleted a block.
+    blocks_changed: AtomicU64,
     pending: Mutex<Pending>,
     state: ArcSwapOption<State>,
     applied: AtomicU64,
@@ -181,6 +186,7 @@ impl GraphView {
             budget_bytes,
             is_collecting: AtomicBool::new(false),
             published: AtomicU64::new(0),
+            blocks_changed: AtomicU64::new(0),
             pending: Mutex::new(Pending::default()),
             state: ArcSwapOption::empty(),
             applied: AtomicU64::new(0),
@@ -214,22 +220,26 @@ impl GraphView {
     }
 
     /// Takes the changes of the commits up to `revision`, which is visible. Called in the commit order; after
-    /// a commit without changes of edges, too. Returns whether the changes should be drained soon.
+    /// a commit without changes of the graph, too. Returns whether the changes should be drained soon.
     #[inline]
-    pub fn publish(&self, revision: u64, changes: &mut Vec<EdgeChange>) -> bool {
+    pub fn publish(&self, revision: u64, changes: &mut GraphChanges) -> bool {
         if !self.is_collecting() {
             changes.clear();
             return false;
         }
         let mut is_due = false;
-        if !changes.is_empty() {
+        if changes.take_block() {
+            // Before `published`: who reads that finds this, or a later one.
+            self.blocks_changed.store(revision, Ordering::Release);
+        }
+        if changes.edges() > 0 {
             let mut pending = self.pending.lock();
-            if pending.changes.len() + changes.len() > PENDING_MAX {
+            if pending.changes.len() + changes.edges() > PENDING_MAX {
                 self.forget_locked(&mut pending);
                 changes.clear();
                 return false;
             }
-            pending.changes.append(changes);
+            changes.move_edges(&mut pending.changes);
             is_due = pending.changes.len() > PENDING_MAX / 16;
         }
         self.published.store(revision, Ordering::Release);
@@ -461,7 +471,7 @@ impl GraphView {
             engine.sync()?;
             match state.changes() == 0 {
                 true => file::write(place, revision, &state.base)?,
-                false => file::write(place, revision, &state.folded(revision))?,
+                false => file::write(place, revision, &state.folded(revision, false))?,
             }
             engine.hold_tree(trees::EDGE_OUT, Some(revision))
         };
@@ -494,6 +504,12 @@ impl GraphView {
         }
         let state = self.state.load_full()?;
         (state.base.revision <= revision).then_some(state)
+    }
+
+    /// Whether the blocks of a state's base are those of every revision that the state answers up to now.
+    pub fn has_all_blocks(&self, state: &State) -> bool {
+        let base = &state.base;
+        base.has_all_blocks && self.blocks_changed.load(Ordering::Acquire) <= base.revision
     }
 
     /// Applies what is pending; `false` when another thread works on the view.
@@ -559,7 +575,8 @@ impl GraphView {
         };
         // The state has no change after `applied`, as draining raised it to the newest.
         let revision = self.applied.load(Ordering::Acquire);
-        let next = State::new(state.folded(revision), self.budget_bytes);
+        let keeps_blocks = self.has_all_blocks(&state);
+        let next = State::new(state.folded(revision, keeps_blocks), self.budget_bytes);
         let is_over = next.memory_bytes() > self.base_bytes_max();
         let mut pending = self.pending.lock();
         if pending.generation != generation {

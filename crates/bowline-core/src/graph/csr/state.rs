@@ -14,6 +14,7 @@ use std::sync::Arc;
 use super::super::id_map::IdMap;
 use super::super::kind_id::KindId;
 use super::super::source::KindFilter;
+use super::changes::EdgeChange;
 use super::delta::{Cut, Delta, DeltaRow, RowChange, Spot};
 use super::ids::Ids;
 use super::rows::{Rows, RowsBuilder, named};
@@ -41,16 +42,19 @@ const SHARDS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Base {
     pub(super) revision: u64,
+    /// Whether it knows every block of its revision, and no other one.
+    pub(super) has_all_blocks: bool,
     pub(super) ids: Ids,
     pub(super) out: Rows,
     pub(super) incoming: Rows,
 }
 
 impl Base {
-    pub(super) fn new(revision: u64, ids: Ids, out: Rows) -> Base {
+    pub(super) fn new(revision: u64, has_all_blocks: bool, ids: Ids, out: Rows) -> Base {
         Base {
             incoming: out.transposed(ids.len()),
             revision,
+            has_all_blocks,
             ids,
             out,
         }
@@ -94,18 +98,6 @@ impl Extra {
     fn memory_bytes(&self) -> u64 {
         self.len() as u64 * 64
     }
-}
-
-/// One change of an edge.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EdgeChange {
-    pub source: BlockId,
-    pub target: BlockId,
-    /// The revision that changes it.
-    pub revision: u64,
-    pub kind: KindId,
-    /// Whether the edge is there afterwards.
-    pub is_put: bool,
 }
 
 /// The rows of one direction, of every kind, that lie in one piece.
@@ -285,6 +277,14 @@ impl State {
         self.base.ids.len() + self.extra.len()
     }
 
+    /// Whether rows of a direction are others than in the base.
+    pub(super) fn has_changed_rows(&self, direction: Direction) -> bool {
+        match direction {
+            Direction::In => !self.incoming.is_empty(),
+            Direction::Out | Direction::Both => !self.out.is_empty(),
+        }
+    }
+
     /// How many edges the base has.
     pub(super) fn edge_count(&self) -> u64 {
         self.base.out.edge_count() as u64
@@ -393,16 +393,49 @@ impl State {
         let Some((nodes, kinds)) = self.plain_rows(direction, revision, filter).get(near) else {
             return self.visit_any(near, direction, revision, filter, &mut visit);
         };
-        // Whoever visits a row reads the ids of its first ends. Asked for one after the other, they are waited for
-        // one after the other: what is done with each fills the window in which the processor looks ahead.
         self.prefetch_ids(nodes);
+        self.visit_lent(nodes, kinds, direction, &mut visit)
+    }
+
+    /// Visits the edges of a row that lies together. The ids of its first ends were asked for.
+    #[inline(always)]
+    pub(super) fn visit_lent<B>(
+        &self,
+        nodes: &[u32],
+        kinds: PlainKinds<'_>,
+        direction: Direction,
+        visit: &mut impl FnMut(u32, KindId, Direction) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        if nodes.len() > IDS_AHEAD {
+            return self.visit_long(nodes, kinds, direction, visit);
+        }
         for (place, &far) in nodes.iter().enumerate() {
             visit(far, kinds.get(place), direction)?;
         }
         ControlFlow::Continue(())
     }
 
-    /// Asks for the ids of the first ends of a row.
+    /// The same for a long row, whose later ids are asked for on the way. Not inlined: a short row is over before this
+    /// would pay.
+    #[inline(never)]
+    fn visit_long<B>(
+        &self,
+        nodes: &[u32],
+        kinds: PlainKinds<'_>,
+        direction: Direction,
+        visit: &mut impl FnMut(u32, KindId, Direction) -> ControlFlow<B>,
+    ) -> ControlFlow<B> {
+        for (place, &far) in nodes.iter().enumerate() {
+            if let Some(&later) = nodes.get(place + IDS_AHEAD) {
+                self.base.ids.prefetch(later);
+            }
+            visit(far, kinds.get(place), direction)?;
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Asks for the ids of the first ends of a row: whoever visits a row reads them. Asked for one after the other, they
+    /// are waited for one after the other: what is done with each fills the window in which the processor looks ahead.
     #[inline]
     pub(super) fn prefetch_ids(&self, nodes: &[u32]) {
         for &far in nodes.iter().take(IDS_AHEAD) {
@@ -551,15 +584,16 @@ impl State {
         Some(next)
     }
 
-    /// A base of the edges at `revision`, which no change is newer than. Blocks without edges are left out.
-    pub(super) fn folded(&self, revision: u64) -> Base {
+    /// A base of the edges at `revision`, which no change is newer than. Blocks without edges are left out, unless
+    /// `keeps_blocks`: then the blocks are those of the base.
+    pub(super) fn folded(&self, revision: u64, keeps_blocks: bool) -> Base {
         let count = self.ordinals() as u32;
         let none = KindFilter::All;
         let mut kept: Vec<(BlockId, u32)> = Vec::new();
         for ordinal in 0..count {
             let stop = |_, _, _| ControlFlow::Break(());
             let found = self.visit(ordinal, Direction::Both, revision, &none, stop);
-            if found.is_break() {
+            if keeps_blocks || found.is_break() {
                 kept.push((self.id(ordinal), ordinal));
             }
         }
@@ -583,7 +617,7 @@ impl State {
             );
         }
         let ids = kept.into_iter().map(|(id, _)| id).collect();
-        Base::new(revision, Ids::new(ids), rows.finish())
+        Base::new(revision, keeps_blocks, Ids::new(ids), rows.finish())
     }
 }
 

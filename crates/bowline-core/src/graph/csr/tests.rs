@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use super::GraphView;
+use super::changes::{EdgeChange, GraphChanges};
 use super::delta::COST;
 use super::ids::Ids;
 use super::rows::RowsBuilder;
-use super::state::{Base, EdgeChange, State};
+use super::state::{Base, State};
 use crate::graph::{KindFilter, KindId};
 use bowline_types::{BlockId, Direction};
 
@@ -89,6 +90,34 @@ fn visited_of_many(
     found
 }
 
+fn changes_of(edges: impl IntoIterator<Item = EdgeChange>) -> GraphChanges {
+    let mut changes = GraphChanges::default();
+    edges.into_iter().for_each(|change| changes.push(change));
+    changes
+}
+
+/// The rows of all ordinals are those that are visited one by one; the arriving ones ascend.
+fn assert_whole_rows(state: &State, revision: u64, filter: &KindFilter) {
+    for direction in [Direction::Out, Direction::In] {
+        let rows = state.whole_rows(direction, revision, filter);
+        assert_eq!(rows.len(), state.ordinals());
+        for (near, row) in rows.iter() {
+            let mut expected = Vec::new();
+            let _ = state.visit(near, direction, revision, filter, |far, _, _| {
+                expected.push(far);
+                ControlFlow::<()>::Continue(())
+            });
+            if direction == Direction::In {
+                expected.sort_unstable();
+            }
+            assert_eq!(
+                row, expected,
+                "{near} {direction:?} {filter:?} at {revision}"
+            );
+        }
+    }
+}
+
 fn base(blocks: &BTreeSet<BlockId>, edges: &BTreeSet<Edge>, revision: u64) -> Base {
     let ids = Ids::new(blocks.iter().copied().collect());
     let mut rows = RowsBuilder::new(ids.len());
@@ -96,7 +125,7 @@ fn base(blocks: &BTreeSet<BlockId>, edges: &BTreeSet<Edge>, revision: u64) -> Ba
         let (near, far) = (ids.ordinal(source), ids.ordinal(target));
         assert!(rows.push(near.expect("a block"), kind, far.expect("a block")));
     }
-    Base::new(revision, ids, rows.finish())
+    Base::new(revision, false, ids, rows.finish())
 }
 
 /// Random changes of few edges, so that each is put and deleted again and again, some twice in a row, with
@@ -148,11 +177,14 @@ fn every_revision_from_the_base_on_has_its_edges() {
             }
             history.0.push(edges);
             if random.u8(..12) == 0 {
-                state = State::new(state.folded(revision), u64::MAX);
+                state = State::new(state.folded(revision, false), u64::MAX);
                 oldest = revision;
                 assert_eq!(state.changes(), 0);
             }
             for at in oldest..=revision {
+                for filter in [KindFilter::All, KindFilter::only([KindId(1), KindId(3)])] {
+                    assert_whole_rows(&state, at, &filter);
+                }
                 for direction in [Direction::Out, Direction::In, Direction::Both] {
                     let some = KindFilter::only([KindId(1), KindId(3), KindId(300)]);
                     for filter in [KindFilter::All, some, KindFilter::only([])] {
@@ -292,7 +324,7 @@ fn changes_wait_for_the_view_that_was_begun() {
         kind,
         is_put: true,
     };
-    view.publish(8, &mut vec![change]);
+    view.publish(8, &mut changes_of([change]));
     assert!(view.at(8).is_none(), "nothing answers yet");
     assert!(view.take(State::new(base, 1 << 20), &begun));
     for (revision, wanted) in [(7, vec![b]), (8, vec![b, c])] {
@@ -370,7 +402,7 @@ fn many_edges_at_one_block_are_merged_with_its_row() {
             kind: KindId(1),
             is_put: true,
         };
-        view.publish(revision, &mut (0..PUTS).map(change).collect());
+        view.publish(revision, &mut changes_of((0..PUTS).map(change)));
         COST.take();
         let state = view.at(revision).expect("it answers");
         let [compared, moved] = COST.take();

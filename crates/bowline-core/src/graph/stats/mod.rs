@@ -10,18 +10,22 @@ use super::algorithms::weak_components::weak_labels;
 use super::cancel::Cancel;
 use super::components::{count_labels, strong_labels};
 use super::kind_id::KindId;
-use super::view::DenseView;
+use super::view::{DenseView, KindCounts};
 use crate::Result;
 
 /// Computes all statistics.
-pub fn graph_stats(view: &DenseView, cancel: &Cancel) -> Result<GraphStats<KindId>> {
+pub fn graph_stats(
+    view: &DenseView<'_>,
+    counts: KindCounts,
+    cancel: &Cancel,
+) -> Result<GraphStats<KindId>> {
     let blocks = u64::from(view.block_count());
     let edges = view.edge_count();
     let mut stats = GraphStats {
         blocks,
         edges,
-        blocks_by_kind: view.block_kinds().clone(),
-        edges_by_kind: view.edge_kinds().clone(),
+        blocks_by_kind: counts.blocks,
+        edges_by_kind: counts.edges,
         degree_mean: if blocks == 0 {
             0.0
         } else {

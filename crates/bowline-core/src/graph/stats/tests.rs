@@ -9,8 +9,9 @@ use bowline_testing::Seed;
 use bowline_types::{Block, BlockId};
 
 fn stats(graph: &MemoryGraph, kinds: &KindFilter) -> GraphStats<KindId> {
-    let view = DenseView::build(graph, kinds, false).expect("builds");
-    graph_stats(&view, &Cancel::never()).expect("runs")
+    let built = DenseView::build_counted(graph, kinds, false);
+    let (view, counts) = built.expect("builds");
+    graph_stats(&view, counts, &Cancel::never()).expect("runs")
 }
 
 #[test]
@@ -175,8 +176,9 @@ fn the_facebook_graph_has_its_published_figures() {
         .max()
         .expect("edges");
     let graph = MemoryGraph::new(blocks, edges);
-    let view = DenseView::build(&graph, &KindFilter::All, false).expect("builds");
-    let found = graph_stats(&view, &Cancel::never()).expect("runs");
+    let built = DenseView::build_counted(&graph, &KindFilter::All, false);
+    let (view, counts) = built.expect("builds");
+    let found = graph_stats(&view, counts, &Cancel::never()).expect("runs");
     assert_eq!((found.blocks, found.edges), (4_039, 88_234));
     assert_eq!(found.triangles, 1_612_010);
     assert_eq!((found.weak_components, found.self_loops), (1, 0));
@@ -190,7 +192,7 @@ fn the_facebook_graph_has_its_published_figures() {
 
 /// The largest distance between any two blocks of a connected graph, by breadth-first searches from
 /// 64 blocks at a time: bit `n` of a block's word says whether the `n`th search has found it.
-fn diameter(ties: &Rows) -> u32 {
+fn diameter(ties: &Rows<'_>) -> u32 {
     let mut diameter = 0;
     let numbers: Vec<u32> = (0..ties.len() as u32).collect();
     for starts in numbers.chunks(64) {
@@ -218,7 +220,7 @@ fn diameter(ties: &Rows) -> u32 {
 }
 
 /// The undirected simple graph: each tie in both rows, rows ascending, no block in its own row.
-fn undirected(outgoing: &Rows) -> Rows {
+fn undirected(outgoing: &Rows<'_>) -> Rows<'static> {
     let incoming = outgoing.transposed();
     let mut rows = RowsBuilder::new(outgoing.len());
     let mut row = Vec::new();
