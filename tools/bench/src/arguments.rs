@@ -30,7 +30,7 @@ pub enum Command {
         #[command(flatten)]
         run: RunArguments,
     },
-    /// The figures G1 to G5: a large graph through the graph view, beside bare arrays; and questions beside other
+    /// The figures G1 to G9: a large graph through the graph view, beside bare arrays; and questions beside other
     /// stores of graphs, petgraph and SQLite where this was built with `peers`.
     Graph {
         #[command(flatten)]

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release -p bowline-bench --features peers -- peers      S1 to S11, F first
 //! cargo run --release -p bowline-bench -- reference                   the reference tables
-//! cargo run --release -p bowline-bench -- graph                       G1 to G5, and other graph stores
+//! cargo run --release -p bowline-bench -- graph                       G1 to G9, and other graph stores
 //! cargo run --release -p bowline-bench -- instructions                what the hot paths cost
 //! cargo run --release -p bowline-bench -- report                      docs/benchmarks.md, charts
 //! cargo run --release -p bowline-bench -- save | compare              the baseline
@@ -21,7 +21,7 @@
 //! | `store` | the stores behind one interface, each with its configuration |
 //! | `peers` | the rows S1 to S11 |
 //! | `reference` | the rows of the reference tables |
-//! | `graph` | the rows G1 to G5, and those beside other stores of graphs |
+//! | `graph` | the rows G1 to G9, and those beside other stores of graphs |
 //! | `data`, `machine` | keys and values; disk, memory and kernel |
 
 mod arguments;

@@ -1,4 +1,4 @@
-//! The rows G1 to G5 and G7 to G9: traversals of a large graph through the graph view, beside the same over bare arrays;
+//! The rows G1 to G9: traversals of a large graph through the graph view, beside the same over bare arrays;
 //! and rows beside other stores of graphs.
 //!
 //! | module | what is in it |
