@@ -61,7 +61,7 @@ pub use codec::{
 pub use command::*;
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
-pub use work::{PROPOSAL_BYTES_MAX, TXN_BYTES_MAX, TXN_KEYS_MAX};
+pub use work::{PROPOSAL_BYTES_MAX, TXN_BYTES_MAX, TXN_KEYS_MAX, Weight};
 
 pub use bowline_core::lease::{LeaseLeft, Renewal};
 pub use bowline_types::{EdgeKey, GraphWrite, Touched};
@@ -357,23 +357,19 @@ impl Replica {
         work::may_exceed(txn)
     }
 
-    /// Refuses a transaction that exceeds the bound of work on this member's state. The applying members
-    /// check it again.
+    /// Refuses a transaction that exceeds the bound of work on this member's state; else says what it reads. The applying
+    /// members check it again.
     ///
     /// # Errors
     /// `Storage` when the disk fails; `Closed`.
-    pub fn weigh(&self, txn: &Txn) -> Result<Result<(), Refusal>> {
-        self.core().check_open()?;
-        let engine = &self.core().engine;
-        let pin = engine.pin_newest();
-        let at = Revision::new(pin.revision());
-        if let Some(delete) = work::plain_deletion(txn) {
-            let bounds = (self.writes_max(), usize::MAX);
-            let weighed = weigh::weigh_deletion(engine, delete, at, bounds)?;
-            return Ok(weighed.unwrap_or(Ok(())));
+    pub fn weigh(&self, txn: &Txn) -> Result<Result<Weight, Refusal>> {
+        match work::plain_deletion(txn) {
+            Some(delete) => {
+                let weighed = self.weigh_deletion(delete, usize::MAX)?;
+                Ok(weighed.unwrap_or(Ok(())).map(|()| Weight::default()))
+            }
+            None => self.weigh_within(txn, &Work::of_proposal()),
         }
-        let compacted = self.shown.lock().compacted;
-        weigh::weigh(engine, txn, at, compacted)
     }
 
     /// [`Replica::weigh`] where it is soon done: for the deletion of a range of few keys, and for few look-ups without a
@@ -382,16 +378,46 @@ impl Replica {
     /// # Errors
     /// As [`Replica::weigh`].
     pub fn weigh_at_once(&self, txn: &Txn) -> Result<Option<Result<(), Refusal>>> {
-        let Some(delete) = work::plain_deletion(txn) else {
-            return match work::is_few_look_ups(txn, Replica::FEW_KEYS) {
-                true => self.weigh(txn).map(Some),
-                false => Ok(None),
-            };
-        };
+        match work::plain_deletion(txn) {
+            Some(delete) => self.weigh_deletion(delete, Replica::FEW_KEYS),
+            None if work::is_few_look_ups(txn, Replica::FEW_KEYS) => {
+                Ok(Some(self.weigh(txn)?.map(drop)))
+            }
+            None => Ok(None),
+        }
+    }
+
+    /// [`Replica::weigh`] of a transaction that reads little, and of the deletion of a range. `None` for one that reads so
+    /// much that others wait while it is applied: it is weighed and proposed in its turn.
+    ///
+    /// # Errors
+    /// As [`Replica::weigh`].
+    pub fn weigh_light(&self, txn: &Txn) -> Result<Option<Result<(), Refusal>>> {
+        if work::is_plain_deletion(txn) {
+            return Ok(Some(self.weigh(txn)?.map(drop)));
+        }
+        let weighed = self.weigh_within(txn, &Work::of_light())?;
+        Ok(weighed.is_ok().then_some(Ok(())))
+    }
+
+    fn weigh_within(&self, txn: &Txn, work: &Work) -> Result<Result<Weight, Refusal>> {
         self.core().check_open()?;
         let engine = &self.core().engine;
         let pin = engine.pin_newest();
-        let bounds = (self.writes_max(), Replica::FEW_KEYS);
+        let at = Revision::new(pin.revision());
+        let compacted = self.shown.lock().compacted;
+        weigh::weigh(engine, txn, at, compacted, work)
+    }
+
+    fn weigh_deletion(
+        &self,
+        delete: &DeleteRangeOp,
+        keys_max: usize,
+    ) -> Result<Option<Result<(), Refusal>>> {
+        self.core().check_open()?;
+        let engine = &self.core().engine;
+        let pin = engine.pin_newest();
+        let bounds = (self.writes_max(), keys_max);
         weigh::weigh_deletion(engine, delete, Revision::new(pin.revision()), bounds)
     }
 

@@ -7,22 +7,23 @@ use bowline_types::Revision;
 use super::command::{DeleteRangeOp, Refusal, Txn};
 use super::overlay::Overlay;
 use super::range::{self, Span};
-use super::work::Work;
+use super::work::{Weight, Work};
 use bowline_core::error::Result;
 use bowline_core::write::writer;
 
-/// Evaluates a transaction at a revision, and refuses it if it exceeds the budget. Other refusals are left to
-/// the applying members.
+/// Evaluates a transaction at a revision within a budget: what it reads, or the refusal if that exceeds the budget. Other
+/// refusals are left to the applying members.
 pub(crate) fn weigh(
     engine: &Engine,
     txn: &Txn,
     at: Revision,
     compacted: Option<Revision>,
-) -> Result<Result<(), Refusal>> {
-    let evaluated = range::read_txn(engine, txn, at, compacted, &Work::of_proposal())?;
+    work: &Work,
+) -> Result<Result<Weight, Refusal>> {
+    let evaluated = range::read_txn(engine, txn, at, compacted, work)?;
     Ok(match evaluated {
         Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
-        _ => Ok(()),
+        _ => Ok(work.weight()),
     })
 }
 

@@ -1,5 +1,5 @@
-//! Takes turns: every round takes one sample of every row by every contestant, in order, so that a
-//! disturbance of the machine meets neighbors alike.
+//! Takes turns: every round takes one sample of every row by every contestant, so that a disturbance of the machine
+//! meets neighbors alike. Rows come in order; of a row another contestant begins in each round.
 //!
 //! A ratio is taken between two samples of one round; shown are the median over rounds, the
 //! smallest and the largest. A first round warms up and is not counted, but for rows that are long.
@@ -319,7 +319,11 @@ pub fn measure(rows: &mut [Row<'_>], plan: &Plan, ours: &[&str]) -> Fallible<Vec
                 continue;
             };
             let mut told = Vec::new();
-            for (column, &contestant) in row.contestants.iter().enumerate() {
+            let count = row.contestants.len();
+            for place in 0..count {
+                // Another one begins in each round: who follows whom is no part of the figures.
+                let column = (place + round) % count;
+                let contestant = row.contestants[column];
                 progress.step(row.name, contestant);
                 let taken = &mut taken[at][column];
                 if taken.void.is_some() {
@@ -507,10 +511,10 @@ mod tests {
         let results = measure(&mut rows, &PLAN, &["us"]).unwrap();
         assert_eq!(
             order.borrow()[..6],
-            ["us", "them", "us", "us", "them", "us"]
+            ["us", "them", "us", "them", "us", "us"]
         );
-        assert_eq!(results[0].cells[0].figures, [4.0, 7.0, 10.0]);
-        assert_eq!(results[0].cells[1].figures, [5.0, 8.0, 11.0]);
+        assert_eq!(results[0].cells[0].figures, [5.0, 7.0, 11.0]);
+        assert_eq!(results[0].cells[1].figures, [4.0, 8.0, 10.0]);
         assert_eq!(results[1].cells[0].figures, [6.0, 9.0, 12.0]);
     }
 

@@ -8,7 +8,7 @@ use bowline::DbReader;
 use bowline::{LeaseId, Revision};
 use bowline_replica::{
     AlarmKind, Command, Op, Outcome, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn,
-    TxnReply, is_valid_ttl,
+    TxnReply, Weight, is_valid_ttl,
 };
 use bowline_storage::Clock;
 use bowline_storage::engine;
@@ -139,16 +139,33 @@ impl LocalClient {
         if let Command::Txn(txn) = &command
             && Replica::may_exceed(txn)
         {
-            let replica = &self.core.replica;
-            match replica.weigh_at_once(txn)? {
-                Some(weighed) => weighed?,
-                None => self.in_turn(true, || replica.weigh(txn)).await??,
-            }
+            self.weigh(txn).await?;
         }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
         let unknown = || self.core.check_running().err().unwrap_or(Error::Timeout);
         outcome.await.unwrap_or_else(|_| Err(unknown()))
+    }
+
+    /// Refuses a transaction beyond the bound of work. One that reads much waits for its turn, and the next one for it.
+    async fn weigh(&self, txn: &Txn) -> Result<()> {
+        let replica = &self.core.replica;
+        if let Some(weighed) = replica.weigh_at_once(txn)? {
+            return Ok(weighed?);
+        }
+        let light = || replica.weigh_light(txn);
+        if let Some(weighed) = self.in_turn(true, light).await? {
+            return Ok(weighed?);
+        }
+        let turn = self
+            .core
+            .heavy_turns
+            .wait(self.core.options.request_timeout);
+        let turn = turn.await?;
+        let weighed = self.in_turn(true, || replica.weigh(txn)).await?;
+        let weight = weighed.as_ref().copied().unwrap_or(Weight::REFUSED);
+        turn.end(weight.apply_time());
+        Ok(weighed.map(drop)?)
     }
 
     // --- reading ---

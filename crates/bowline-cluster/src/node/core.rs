@@ -54,6 +54,8 @@ pub(crate) struct Core {
     pub(crate) renewals: Renewals,
     /// Turns for work that blocks a thread of the runtime.
     pub(crate) long_work: tokio::sync::Semaphore,
+    /// Turns of transactions that read much and write.
+    pub(crate) heavy_turns: super::heavy_turns::HeavyTurns,
     /// Held while other members are asked about an unknown candidate.
     pub(crate) vouching: tokio::sync::Semaphore,
     pub(crate) space: super::space::Space,

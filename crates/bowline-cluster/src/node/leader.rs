@@ -613,10 +613,12 @@ impl Core {
             return Ok(());
         }
         let is_voter = self.membership().voter_ids().any(|id| id == target);
-        if !is_voter || !self.has_caught_up(target) {
+        if !is_voter {
             return Err(bad);
         }
-        if !self.soon(|| self.is_active(target)).await {
+        // A leader that was just elected, or a member that has just started: it has acknowledged nothing to this leader yet.
+        let is_ready = || self.is_active(target) && self.has_caught_up(target);
+        if !self.soon(is_ready).await {
             return Err(bad);
         }
         if !self.would_lead(target).await {

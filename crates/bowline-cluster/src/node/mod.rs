@@ -15,6 +15,7 @@
 //! | `restored` | the proof that a restored member may vote |
 //! | `proposer` | commands into the log, replies out of the state machine |
 //! | `proposal` | checks of proposals |
+//! | `heavy_turns` | turns of transactions that read much and write |
 //! | `vouching` | membership checks of candidates |
 //! | `reads` | the three read levels |
 //! | `abdication`, `suspension` | when the leader's lease is not valid |
@@ -31,6 +32,7 @@ mod core;
 mod damage;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
+mod heavy_turns;
 mod info;
 mod leader;
 mod leader_request;

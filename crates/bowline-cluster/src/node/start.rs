@@ -703,6 +703,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         hashing: super::damage::Hashing::default(),
         differs: AtomicBool::new(false),
         long_work: tokio::sync::Semaphore::new(long_work_max()),
+        heavy_turns: super::heavy_turns::HeavyTurns::new(),
         vouching: tokio::sync::Semaphore::new(1),
         changing: Arc::default(),
         failure: Mutex::new(None),

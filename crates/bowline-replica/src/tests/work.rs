@@ -324,7 +324,7 @@ fn what_deletes_more_than_a_command_may_reads_no_further_than_that() {
     assert!(Replica::may_exceed(&deletion));
     let (before, _) = read_so_far(&member);
     let refused = member.replica.weigh(&deletion).unwrap();
-    assert!(is_refused(&refused.map(|()| Outcome::Done)));
+    assert!(is_refused(&refused.map(|_| Outcome::Done)));
     let known = |keys_max| member.replica.has_too_many_keys(lease_id(lease), keys_max);
     assert_eq!(known(usize::MAX).unwrap(), Some(true));
     let (after, _) = read_so_far(&member);
@@ -376,4 +376,30 @@ fn a_deletion_reads_no_values() {
     assert_eq!(member.replica.db().revision(), revision + 1);
     let read = after - before;
     assert!(read < VALUE_BYTES as u64 * 4, "{read} bytes");
+}
+
+/// What is light is weighed as it comes; what reads much has a weight, and is told apart from that.
+#[test]
+fn light_and_heavy_transactions_are_told_apart() {
+    let mut member = Member::open(&SimDisk::new(), 1);
+    fill(&mut member, 0..500);
+    let count = |count: u64| Txn {
+        success: vec![Op::Put(put("done", "x"))],
+        ..conditions(count)
+    };
+    let (light, heavy) = (count(1), count(3));
+    for txn in [&light, &heavy] {
+        assert!(Replica::may_exceed(txn));
+        assert!(member.replica.weigh_at_once(txn).unwrap().is_none());
+    }
+    assert_eq!(member.replica.weigh_light(&light).unwrap(), Some(Ok(())));
+    assert_eq!(member.replica.weigh_light(&heavy).unwrap(), None);
+    let weight = member
+        .replica
+        .weigh(&heavy)
+        .unwrap()
+        .expect("it may be proposed");
+    assert!(weight.keys >= 1_500, "{weight:?}");
+    let time = weight.apply_time();
+    assert!(time.as_micros() >= 150 && time.as_millis() < 10, "{time:?}");
 }

@@ -53,6 +53,54 @@ async fn concurrent_clients_share_entries_and_each_gets_its_own_reply() {
     three.shutdown().await;
 }
 
+/// Beside a crowd of transactions that read much and write, a good client's p99 was three times as long as alone: all of
+/// them were proposed at once, and members applied one after the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_reads_much_waits_for_its_turn_and_no_other_does() {
+    const LONG: Duration = Duration::from_secs(60);
+    let disk = SimDisk::new();
+    let node = start(&config("one", &disk)).await;
+    let client = node.client();
+    let large = "v".repeat(64 << 10);
+    for number in 0..20 {
+        surely(&client, &put(&format!("k{number:02}"), &large)).await;
+    }
+    let reading = |range_end: &str| {
+        let read = Op::Range(RangeOp {
+            key: "k".into(),
+            range_end: range_end.into(),
+            ..RangeOp::default()
+        });
+        let written = Op::Put(PutOp {
+            key: "done".into(),
+            ..PutOp::default()
+        });
+        Command::Txn(Txn {
+            success: vec![read, written],
+            ..Txn::default()
+        })
+    };
+    let turn = client.core().heavy_turns.wait(LONG).await.expect("a turn");
+    let heavy = tokio::spawn({
+        let (client, command) = (client.clone(), reading("l"));
+        async move { client.execute(command).await }
+    });
+    let light = client.execute(reading("k02")).await.expect("at once");
+    assert!(light.reply.result.is_ok());
+    for number in 0..20 {
+        surely(&client, &put("other", &number.to_string())).await;
+    }
+    assert!(!heavy.is_finished());
+    turn.end(Duration::ZERO);
+    let applied = heavy.await.unwrap().expect("in its turn");
+    let Ok(Outcome::Txn(reply)) = applied.reply.result else {
+        panic!("refused");
+    };
+    assert!(matches!(&reply.replies[0], OpReply::Range(found) if found.count == 20));
+    drop(client);
+    node.shutdown().await.unwrap();
+}
+
 /// Strangers are read at a rate. At that rate, what follows would take minutes.
 #[tokio::test(flavor = "multi_thread")]
 async fn members_are_not_read_at_the_rate_of_strangers() {

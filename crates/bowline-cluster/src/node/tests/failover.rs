@@ -593,3 +593,27 @@ async fn a_read_takes_no_place_that_an_earlier_round_has_noted() {
     drop((client, other));
     three.shutdown().await;
 }
+
+/// A transfer to a member that had acknowledged nothing to a new leader was refused at once, as if the member were no voter:
+/// just after an election, or while the member started. It waits until the member follows, for as long as an election may
+/// take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_waits_for_a_member_that_starts() {
+    let mut three = Three::start(|config| config.election_timeout = Duration::from_secs(5)).await;
+    let first = three.leader().await;
+    let (next, late) = ((first + 1) % 3, (first + 2) % 3);
+    let late_id = three.client(late).status().member_id;
+    let next_id = three.client(next).status().member_id;
+    three.stop(late).await;
+    // To this leader it has never answered.
+    three.move_leader(next_id).await;
+    let client = three.client(next);
+    let moving = tokio::spawn(async move { client.move_leader(late_id).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!moving.is_finished(), "it is refused at once");
+    let settings = three.configs[late].clone();
+    three.nodes[late] = Some(start(&settings).await);
+    moving.await.unwrap().expect("it waits, and leads");
+    assert_eq!(three.client(late).status().leader, Some(late_id));
+    three.shutdown().await;
+}

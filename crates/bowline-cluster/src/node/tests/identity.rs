@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use bowline_storage::vfs::OpenMode;
+use bowline_testing::crash::Images;
 
 use crate::node::leader_request::{LeaderRequest, LeaderResponse};
 use crate::node::service::Service;
@@ -368,6 +369,7 @@ fn spoil_log(disk: &SimDisk) {
     // Behind the header.
     let at = 4096 + (end - 4096) / 2;
     file.write_at(&[bytes[at] ^ 1], at as u64).unwrap();
+    file.sync_data().unwrap();
 }
 
 /// Damage in the middle of its log kept a member from starting until somebody removed it and added it again.
@@ -412,6 +414,58 @@ async fn a_member_with_a_damaged_log_gets_it_back_and_votes_only_then() {
     three.assert_equal().await;
     drop((client, back));
     three.shutdown().await;
+}
+
+/// The power may fail at any moment while a member sets its damaged log aside, and however little of that has reached the
+/// disk: the next start is one of a member that owes what it has lost, and the damaged files are kept.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_power_loss_while_a_damaged_log_is_set_aside_makes_no_voter() {
+    const IMAGES: u64 = 60;
+    let small = |config: &mut NodeConfig| {
+        config.database = config.database.clone().log_segment_bytes(64 << 10);
+    };
+    let mut three = Three::start(small).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    let client = three.client(leader);
+    for number in 0..60 {
+        surely(&client, &put(&format!("k{number}"), &"v".repeat(4000))).await;
+    }
+    three.assert_equal().await;
+    drop(client);
+    for number in 0..3 {
+        three.stop(number).await;
+    }
+    let (disk, settings) = (three.disks[member].clone(), three.configs[member].clone());
+    spoil_log(&disk);
+    let first = disk.point();
+    let node = start(&on(&disk, &settings)).await;
+    assert!(node.client().core().owes());
+    node.shutdown().await.unwrap();
+
+    let (mut kept, mut shorter) = (0, 0);
+    for image in Images::sample_from(&disk.recording(), first, 21, IMAGES) {
+        let crashed = image.build();
+        let names = |suffix: &str| {
+            let names = crashed.read_dir(Path::new("db/log")).unwrap();
+            names
+                .into_iter()
+                .filter(|name| name.ends_with(suffix))
+                .count()
+        };
+        shorter += u64::from(names(".damaged") > 0 && names(".log") > 0);
+        let node = start(&on(&crashed, &settings)).await;
+        let core = node.client().core().clone();
+        assert!(core.log.member().read_owed().is_some(), "{image}");
+        assert!(!Service(core).may_vote(), "{image}");
+        assert!(names(".damaged") > 0, "{image}");
+        kept += 1;
+        node.shutdown().await.unwrap();
+    }
+    assert!(
+        kept > 20 && shorter > 0,
+        "{kept} images, {shorter} with a part of the log"
+    );
 }
 
 /// Nobody can give a single member back what its log lacks.
