@@ -13,6 +13,7 @@
 //! | `clients` | users: they write and read, and write down what they saw |
 //! | `operator` | who removes and adds members |
 //! | `holders`, `subscribers` | users of leases, and of watches |
+//! | `hurt` | the last judge: with one member hurt, the others answer |
 //! | `run` | one seed from beginning to end, with its judges |
 //! | `trace` | what happened, as text and as a hash |
 //! | `story` | what the members log, as a part of the text |
@@ -35,6 +36,7 @@ mod cluster;
 pub mod entropy;
 mod faults;
 mod holders;
+mod hurt;
 mod member;
 mod operator;
 mod run;

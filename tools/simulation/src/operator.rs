@@ -241,10 +241,12 @@ impl Job {
             Stage::Remove => remove(client.clone(), self.removed),
             Stage::Add => add(client.clone(), url, self.is_learner),
             _ => {
+                // Whether it is a learner or was promoted already, by a call whose outcome is unknown. Before the one who asks
+                // knows of the removal, the member that had the machine before may be there, too.
                 let known = client.members();
-                let mut learners = known.iter().filter(|known| known.is_learner);
-                let mut learner = || learners.find(|known| known.peer_urls.contains(&url));
-                let id = self.added.or_else(|| learner().map(|known| known.id))?;
+                let mut places = known.iter().filter(|known| known.id != self.removed);
+                let mut place = || places.find(|known| known.peer_urls.contains(&url));
+                let id = self.added.or_else(|| place().map(|known| known.id))?;
                 promote(client.clone(), id)
             }
         };

@@ -11,6 +11,7 @@
 //! - every watch is told every change once and in order, wherever it goes on, and all members have the same past;
 //! - a member never follows an earlier leader again, by term and id;
 //! - members that have applied the same entries have the same trees, and in the end all have applied the same;
+//! - with the leader hurt for long, in whatever way, the others answer soon (`hurt`);
 //! - no member stops by itself, and no task panics.
 
 use std::cell::Cell;
@@ -25,6 +26,7 @@ pub use crate::clients::Counts;
 use crate::cluster::Cluster;
 use crate::entropy;
 use crate::faults::{Injector, plan};
+use crate::hurt;
 use crate::story::Story;
 
 /// How long the checker of histories may take.
@@ -194,12 +196,22 @@ fn settle(cluster: &mut Cluster) {
         cluster.fail(reason);
     }
     cluster.history.stop();
+    if !agree(cluster) {
+        return;
+    }
+    hurt::judge(cluster);
+    if cluster.failure.is_none() && agree(cluster) {
+        cluster.compare_pasts();
+    }
+}
+
+/// Whether all members agree soon, as nobody writes any more.
+fn agree(cluster: &mut Cluster) -> bool {
     let until = cluster.now + PROGRESS_WITHIN;
     while cluster.now < until && cluster.failure.is_none() {
         (0..500).for_each(|_| cluster.step());
         if cluster.compare() && cluster.leases_have_ended() && cluster.operator.is_idle() {
-            cluster.compare_pasts();
-            return;
+            return true;
         }
     }
     if cluster.failure.is_none() {
@@ -209,6 +221,7 @@ fn settle(cluster: &mut Cluster) {
         );
         cluster.fail(reason);
     }
+    false
 }
 
 fn judge(cluster: &mut Cluster) {

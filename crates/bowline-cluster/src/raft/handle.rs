@@ -111,6 +111,9 @@ impl Raft {
             install_snapshot_timeout: millis(settings.snapshot_timeout),
             replication_lag_threshold: settings.snapshot_entries.max(1),
             max_payload_entries: 64,
+            // A leader that no majority answers makes way: for so long it sends no heartbeats, so that the others, which may
+            // still hear it, elect another one. Then it tries again for as long.
+            quorum_loss_probe_interval: Some(2 * millis(settings.vote_lease)),
             enable_pre_vote: Some(true),
             enable_elect: settings.may_stand,
             // A restored leader would lead with a state older than what it has acknowledged.

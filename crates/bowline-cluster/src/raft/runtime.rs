@@ -1,6 +1,11 @@
 //! The async runtime of openraft: tokio's, with `fastrand` as the source of randomness.
 //!
 //! Election timeouts are drawn from `fastrand`, so a simulation that seeds it repeats them.
+//!
+//! *Answers to heartbeats.* openraft drops a heartbeat that is not answered within one interval of heartbeats. Over links
+//! whose round trip takes longer none would ever count: a leader that nobody writes to would take itself for deposed, while
+//! its heartbeats keep the others from electing another. So a time limit is at least [`ANSWER_TIMEOUT_MIN`] here, and the
+//! network ends what is not answered (`PeerOptions::reply_timeout`).
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,6 +14,9 @@ use openraft::{AsyncRuntime, OptionalSend};
 use openraft_rt_tokio::TokioRuntime;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+
+/// The shortest time limit of a call, above the network's own.
+const ANSWER_TIMEOUT_MIN: Duration = Duration::from_secs(30);
 
 /// The runtime of the Raft core.
 #[derive(Debug)]
@@ -52,7 +60,7 @@ impl AsyncRuntime for Runtime {
         duration: Duration,
         future: F,
     ) -> Self::Timeout<R, F> {
-        TokioRuntime::timeout(duration, future)
+        TokioRuntime::timeout(duration.max(ANSWER_TIMEOUT_MIN), future)
     }
 
     #[inline]

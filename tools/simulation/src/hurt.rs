@@ -1,0 +1,165 @@
+//! The last judge: with one member hurt, the others answer.
+//!
+//! The random faults come and go within seconds, and clients write all the time, which hides what an idle cluster lacks. So
+//! in the end, when all is well and nobody asks anything, the leader is hurt, and stays hurt. After a while in which the
+//! cluster may elect another leader, every other member must answer a linearizable read, and then take a put.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bowline_cluster::{LocalClient, ReadLevel};
+use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
+use parking_lot::Mutex;
+
+use crate::cluster::Cluster;
+use crate::member::name;
+
+/// Nobody asks anything for so long.
+const IDLE: Duration = Duration::from_secs(3);
+/// Then everything is answered within this time.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
+/// Before the leader is hurt in the next way, all is well for so long.
+const REST: Duration = Duration::from_secs(1);
+/// The most a message takes on a slow path: the round trip is longer than the interval of heartbeats.
+const SLOW: Duration = Duration::from_millis(90);
+
+const KEY: &[u8] = b"beside a member that is hurt";
+
+/// How a member is hurt.
+#[derive(Clone, Copy, Debug)]
+enum Hurt {
+    /// Messages to and from it take long.
+    Slow,
+    /// Nothing reaches it.
+    Deaf,
+    /// Nothing comes from it.
+    Mute,
+    /// Its process is stopped.
+    Paused,
+}
+
+/// Judges, in every way to be hurt.
+pub(crate) fn judge(cluster: &mut Cluster) {
+    for hurt in [Hurt::Slow, Hurt::Deaf, Hurt::Mute, Hurt::Paused] {
+        let leader = cluster.leader();
+        let note = format_args!("hurt for long: {hurt:?}, the leader");
+        cluster.trace.note(name(leader), note);
+        begin(cluster, hurt, leader);
+        wait(cluster, IDLE);
+        if let Err(reason) = ask_all(cluster, leader) {
+            cluster.fail(format!("{hurt:?}, the leader {}: {reason}", name(leader)));
+        }
+        cluster.wire.mend();
+        cluster.members[leader].is_paused = false;
+        wait(cluster, REST);
+        if cluster.failure.is_some() {
+            return;
+        }
+    }
+}
+
+fn begin(cluster: &mut Cluster, hurt: Hurt, member: usize) {
+    for other in (0..cluster.members.len()).filter(|&other| other != member) {
+        let (to, from) = ((other, member), (member, other));
+        let cut = |(from, to)| cluster.wire.set_path(from, to, |path| path.is_cut = true);
+        let slow = |(from, to)| {
+            let delay = (SLOW * 3 / 4, SLOW);
+            cluster.wire.set_path(from, to, |path| path.delay = delay);
+        };
+        match hurt {
+            Hurt::Slow => [to, from].into_iter().for_each(slow),
+            Hurt::Deaf => cut(to),
+            Hurt::Mute => cut(from),
+            Hurt::Paused => {}
+        }
+    }
+    cluster.members[member].is_paused = matches!(hurt, Hurt::Paused);
+}
+
+fn wait(cluster: &mut Cluster, span: Duration) {
+    let until = cluster.now + span;
+    while cluster.now < until && cluster.failure.is_none() {
+        cluster.step();
+    }
+}
+
+/// Asks every member but one for a read, and then for a put.
+fn ask_all(cluster: &mut Cluster, hurt: usize) -> Result<(), String> {
+    for what in [What::Read, What::Put] {
+        let members =
+            { cluster.members.iter() }.filter(|member| member.number != hurt && member.is_used());
+        let asked: Vec<_> = members
+            .map(|member| {
+                let client = member.client().ok_or("it has no client")?;
+                let answer = Arc::new(Mutex::new(None));
+                let written = answer.clone();
+                member.spawn(async move {
+                    let answered = what.ask(client).await;
+                    *written.lock() = Some(answered);
+                });
+                Ok((member.number, answer))
+            })
+            .collect::<Result<_, &str>>()?;
+        let until = cluster.now + ANSWERED_WITHIN;
+        let is_open =
+            |(_, answer): &(usize, Arc<Mutex<Option<Result<(), String>>>>)| answer.lock().is_none();
+        while cluster.now < until && asked.iter().any(is_open) && cluster.failure.is_none() {
+            cluster.step();
+        }
+        for (member, answer) in asked {
+            match answer.lock().take() {
+                Some(Ok(())) => {}
+                Some(Err(reason)) => return Err(format!("{what} of {}: {reason}", name(member))),
+                None => {
+                    return Err(format!(
+                        "{what} of {}: no answer within {ANSWERED_WITHIN:?}",
+                        name(member)
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a member is asked.
+#[derive(Clone, Copy)]
+enum What {
+    Read,
+    Put,
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            What::Read => "a linearizable read",
+            What::Put => "a put",
+        })
+    }
+}
+
+impl What {
+    async fn ask(self, client: LocalClient) -> Result<(), String> {
+        match self {
+            What::Read => {
+                let range = RangeOp {
+                    key: KEY.to_vec(),
+                    ..RangeOp::default()
+                };
+                let read = client.range(&range, ReadLevel::Linearizable).await;
+                read.map(drop).map_err(|error| error.to_string())
+            }
+            What::Put => {
+                let put = PutOp {
+                    key: KEY.to_vec(),
+                    ..PutOp::default()
+                };
+                let applied = client.execute(Command::Txn(Txn::of(Op::Put(put)))).await;
+                let applied = applied.map_err(|error| error.to_string())?;
+                let result = applied.reply.result;
+                result.map(drop).map_err(|refusal| refusal.to_string())
+            }
+        }
+    }
+}
