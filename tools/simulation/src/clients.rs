@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::{Block, BlockId, Edge, EdgeKey, Isolation, Revision, Value};
+use bowline::{Block, BlockId, Direction, Edge, EdgeKey, Isolation, Revision, Value};
 use bowline_cluster::{Error, LocalClient, ReadLevel};
 use bowline_replica::{
     Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, GraphWrite, Op, OpReply,
@@ -30,8 +30,10 @@ struct State {
     /// The next moment, and the next value.
     next: u64,
     operations: Vec<Option<Operation>>,
-    /// The keys and values of eventual reads.
-    eventual: BTreeSet<(usize, u64)>,
+    /// What eventual reads gave: the key, the revision that they told, and the value.
+    eventual: Vec<(usize, Revision, Held)>,
+    /// The revisions at which writes were acknowledged.
+    acknowledged: BTreeSet<Revision>,
     failures: Vec<String>,
     /// Keys of leases, and until when they were promised to be there.
     promised: BTreeMap<Vec<u8>, Duration>,
@@ -52,6 +54,8 @@ struct State {
 pub struct Counts {
     /// Operations with an answer.
     pub answered: u64,
+    /// Of these, those that wrote.
+    pub written: u64,
     /// Operations of unknown outcome.
     pub unknown: u64,
     /// Operations that were not executed.
@@ -116,11 +120,29 @@ impl History {
         }
         let mut state = self.state.lock();
         state.counts.unknown -= 1;
-        match answer.is_some() {
-            true => state.counts.answered += 1,
-            false => state.counts.refused += 1,
+        match &answer {
+            Some(answer) => {
+                state.counts.answered += 1;
+                state.counts.written += u64::from(answer.held && !answer.writes.is_empty());
+            }
+            None => state.counts.refused += 1,
         }
         state.operations[number] = answer;
+    }
+
+    /// A write of values was acknowledged at this revision.
+    fn is_acknowledged(&self, operation: &Operation, revision: Revision) {
+        // Watches tell of keys alone.
+        let is_told = |(at, value): &(usize, Held)| *at < KEYS && value.is_some();
+        if operation.writes.iter().any(is_told) {
+            self.state.lock().acknowledged.insert(revision);
+        }
+    }
+
+    /// What eventual reads gave, and the revisions of acknowledged writes.
+    pub(crate) fn told(&self) -> (Vec<(usize, Revision, Held)>, BTreeSet<Revision>) {
+        let state = self.state.lock();
+        (state.eventual.clone(), state.acknowledged.clone())
     }
 
     /// No client begins anything more.
@@ -209,14 +231,6 @@ impl History {
         let state = self.state.lock();
         let operations: Vec<_> = state.operations.iter().flatten().cloned().collect();
         let mut failures = state.failures.clone();
-        let written: BTreeSet<_> = { operations.iter() }
-            .flat_map(|operation| operation.writes.iter())
-            .filter_map(|&(key, value)| Some((key, value?)))
-            .collect();
-        let invented = state.eventual.difference(&written).next();
-        failures.extend(invented.map(|(key, value)| {
-            format!("an eventual read of r{key} gave {value}, which nobody has written there")
-        }));
         for (key, until) in &state.promised {
             let deleted = state.deleted.get(key).filter(|deleted| *deleted < until);
             failures.extend(deleted.map(|deleted| {
@@ -241,9 +255,12 @@ pub(crate) struct Client {
     pub(crate) is_reader: bool,
     /// The longest pause between two operations.
     pub(crate) pause_max: Duration,
+    /// Whether it compacts the history now and then.
+    pub(crate) compacts: bool,
 }
 
-fn key(number: usize) -> Vec<u8> {
+/// The key of a register.
+pub(crate) fn key(number: usize) -> Vec<u8> {
     format!("r{number}").into_bytes()
 }
 
@@ -270,11 +287,16 @@ fn range(number: usize) -> RangeOp {
     }
 }
 
+/// The number of a register, by its key.
+pub(crate) fn register_of(key: &[u8]) -> Option<usize> {
+    (0..KEYS).find(|&number| self::key(number) == key)
+}
+
 fn held(reply: &RangeReply) -> Held {
     number(&reply.entries.first()?.value)
 }
 
-fn number(text: &[u8]) -> Held {
+pub(crate) fn number(text: &[u8]) -> Held {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
@@ -317,11 +339,23 @@ impl Client {
                 12 => self.read_block(block).await,
                 13 => self.put_block(block).await,
                 14..=15 => self.transact([at, block]).await,
+                _ if self.compacts && self.random.u8(0..8) == 0 => self.compact().await,
+                _ if self.random.bool() => self.look_around().await,
                 _ => self.change_edges().await,
             };
             if let Some((at, held)) = seen.filter(|(at, _)| *at < KEYS) {
                 known[at] = held;
             }
+        }
+    }
+
+    /// Reads everything, when nobody writes any more.
+    pub(crate) async fn read_all(mut self) {
+        for at in 0..KEYS {
+            self.read(at, ReadLevel::Linearizable).await;
+        }
+        for at in KEYS..KEYS + BLOCKS {
+            self.read_block(at).await;
         }
     }
 
@@ -360,6 +394,10 @@ impl Client {
             Some(OpReply::Range(read)) => (operation.saw(reads, held(read)), held(read)),
             _ => (operation, None),
         };
+        if reply.succeeded {
+            let revision = applied.reply.revision;
+            self.history.is_acknowledged(&operation, revision);
+        }
         self.history.answer(&self.name, call, Some(operation));
         Some((reply.succeeded, read))
     }
@@ -379,6 +417,7 @@ impl Client {
         match applied.reply.result {
             Ok(Outcome::Graph(_) | Outcome::Committed { .. }) => {
                 let done = operation.noted(&self.name);
+                self.history.is_acknowledged(&done, applied.reply.revision);
                 self.history.answer(&self.name, call, Some(done));
                 Some(true)
             }
@@ -491,6 +530,49 @@ impl Client {
         None
     }
 
+    /// Looks at the edges of these blocks, at one revision of this member: each is there from both of its ends, and
+    /// both are blocks.
+    async fn look_around(&self) -> Option<(usize, Held)> {
+        let snapshot = self.client.db().snapshot();
+        let graph = snapshot.graph();
+        let all = (0..CROWD).map(|at| BlockId(1000 + at));
+        let mut ends = [BTreeSet::new(), BTreeSet::new()];
+        for block in all {
+            for (direction, ends) in [Direction::Out, Direction::In].into_iter().zip(&mut ends) {
+                match graph.neighbors::<&str>(block, direction, []) {
+                    Ok(found) => ends.extend(found.into_iter().map(|found| match direction {
+                        Direction::Out => (block, found.id),
+                        _ => (found.id, block),
+                    })),
+                    Err(bowline::Error::MissingBlock { .. }) => {}
+                    // Damage is found, and repaired, by others.
+                    Err(_) => return None,
+                }
+            }
+        }
+        let [from_sources, from_targets] = &ends;
+        let mut differ = from_sources.symmetric_difference(from_targets);
+        if let Some((source, target)) = differ.next() {
+            let (name, revision) = (&self.name, snapshot.revision());
+            let reason = format!(
+                "{name}: the edge from {source} to {target} has one end at revision {revision}"
+            );
+            self.history.fail(reason);
+        }
+        None
+    }
+
+    /// Compacts the history but for its newest part. Whatever comes of it is the same on all members.
+    async fn compact(&mut self) -> Option<(usize, Held)> {
+        let newest = self.client.status().revision.get();
+        let kept = self.random.u64(10..300);
+        if let Some(revision) = newest.checked_sub(kept) {
+            let revision = Revision::new(revision);
+            let _ = self.client.execute(Command::Compact { revision }).await;
+        }
+        None
+    }
+
     async fn put(&self, at: usize) -> Option<(usize, Held)> {
         let value = self.value();
         let txn = Txn::of(put(at, value));
@@ -554,7 +636,8 @@ impl Client {
         Some((at, seen?))
     }
 
-    /// An eventual read: what it gives was written once, and no older state than before comes back.
+    /// An eventual read: no older state than before comes back. In the end it must have been the state of its
+    /// revision.
     async fn look(&self, at: usize, newest: &mut u64) {
         let Ok(read) = self.client.range(&range(at), ReadLevel::Eventual).await else {
             return;
@@ -569,8 +652,7 @@ impl Client {
         *newest = revision.max(*newest);
         let mut state = self.history.state.lock();
         state.counts.eventual += 1;
-        if let Some(value) = held(&read.value) {
-            state.eventual.insert((at, value));
-        }
+        let revision = read.point.revision;
+        state.eventual.push((at, revision, held(&read.value)));
     }
 }

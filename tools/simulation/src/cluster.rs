@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bowline_cluster::{Leadership, LocalClient};
+use bowline_cluster::{Leadership, LocalClient, ReadLevel};
+use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use crate::clients::{Client, History};
@@ -51,6 +52,10 @@ pub(crate) struct Cluster {
     pub(crate) met: BTreeMap<String, u64>,
     lives: u64,
     clients_pause_max: Duration,
+    /// Whether clients compact the history.
+    compacts: bool,
+    /// The term of each entry, as a member that has applied it says.
+    terms: BTreeMap<u64, (usize, u64)>,
     pub(crate) failure: Option<String>,
 }
 
@@ -64,13 +69,14 @@ impl Cluster {
         let wire = Wire::new(machines, random.u64(..), wire_trace);
         let new = |number| Member::new(number, founders, &wire, trace.clone());
         let history = History::new(trace.clone());
+        let compacts = random.u8(0..4) == 0;
         Cluster {
             now: Duration::ZERO,
             members: (0..machines).map(new).collect(),
             wire: wire.clone(),
             trace: trace.clone(),
             history: history.clone(),
-            subscribers: Subscribers::new(random.u64(..), trace.clone(), history),
+            subscribers: Subscribers::new(random.u64(..), trace.clone(), history, compacts),
             operator: Operator::new(random.u64(..)),
             met: BTreeMap::new(),
             leadership: vec![None; machines],
@@ -81,6 +87,8 @@ impl Cluster {
             hashes: BTreeMap::new(),
             lives: 0,
             clients_pause_max: Duration::from_millis([100, 300, 1000][random.usize(0..3)]),
+            compacts,
+            terms: BTreeMap::new(),
             failure: None,
             random,
         }
@@ -121,6 +129,9 @@ impl Cluster {
                 self.has_started(member, &client);
             }
             self.judge(member);
+        }
+        if self.now.as_millis().is_multiple_of(10) {
+            self.compare_terms();
         }
         if self.now.as_millis().is_multiple_of(50) {
             (0..self.members.len()).for_each(|member| self.supervise(member));
@@ -198,14 +209,7 @@ impl Cluster {
         }
         self.leadership[member] = Some((client.leadership(), Leadership::default()));
         for at in 0..CLIENTS {
-            let user = Client {
-                name: format!("{}/{}.{at}", name(member), self.lives),
-                client: client.clone(),
-                history: self.history.clone(),
-                random: fastrand::Rng::with_seed(self.random.u64(..)),
-                is_reader: at == 0,
-                pause_max: self.clients_pause_max,
-            };
+            let user = self.user(member, at, client);
             self.members[member].spawn(user.run());
         }
         let holder = Holder {
@@ -216,6 +220,55 @@ impl Cluster {
             random: fastrand::Rng::with_seed(self.random.u64(..)),
         };
         self.members[member].spawn(holder.run());
+    }
+
+    /// A user of a member's process.
+    fn user(&mut self, member: usize, at: usize, client: &LocalClient) -> Client {
+        Client {
+            name: format!("{}/{}.{at}", name(member), self.lives),
+            client: client.clone(),
+            history: self.history.clone(),
+            random: fastrand::Rng::with_seed(self.random.u64(..)),
+            is_reader: at == 0,
+            pause_max: self.clients_pause_max,
+            compacts: self.compacts,
+        }
+    }
+
+    /// Reads everything at every member, when nobody writes any more.
+    pub(crate) fn read_all(&mut self) {
+        for member in 0..self.members.len() {
+            if let Some(client) = self.members[member].client() {
+                let user = self.user(member, CLIENTS, &client);
+                self.members[member].spawn(user.read_all());
+            }
+        }
+    }
+
+    /// The entries that members have applied are the same: they have the same terms.
+    fn compare_terms(&mut self) {
+        for member in 0..self.members.len() {
+            let Some(client) = self.members[member].client() else {
+                continue;
+            };
+            // It does not wait.
+            let read = || client.read_barrier(ReadLevel::Eventual).now_or_never();
+            let point = self.members[member].within(read);
+            let Some(Ok(point)) = point else {
+                continue;
+            };
+            let term = (member, point.term);
+            let (first, known) = *self.terms.entry(point.applied_index).or_insert(term);
+            if known != point.term {
+                let (a, b) = (name(first), name(member));
+                let index = point.applied_index;
+                let reason = format!(
+                    "{a} and {b} have applied other entries at {index}, of the terms {known} and {}",
+                    point.term
+                );
+                self.fail(reason);
+            }
+        }
     }
 
     /// Looks at a member: it never follows an earlier leader again, and does not stop by itself. Leaders are

@@ -27,6 +27,9 @@ enum Kind {
     AllPausedBut(usize),
     /// Nothing comes from the first to the second.
     Deaf(usize, usize),
+    /// What the first sends to the second is lost, and with it all that would follow on the same connection: of requests
+    /// the answers are, too. In the end these connections are reset.
+    Swallowed(usize, usize),
     /// Nothing comes to or from a member.
     Isolated(usize),
     /// What comes to and from a member takes so many milliseconds.
@@ -91,9 +94,10 @@ impl Kind {
             | Kind::SlowDisk(member, _)
             | Kind::Older(member)
             | Kind::Drift(member, _) => (member, None),
-            Kind::Deaf(from, to) | Kind::Reset(from, to) | Kind::MoveLead(from, to) => {
-                (from, Some(to))
-            }
+            Kind::Deaf(from, to)
+            | Kind::Swallowed(from, to)
+            | Kind::Reset(from, to)
+            | Kind::MoveLead(from, to) => (from, Some(to)),
             Kind::AllDown { .. } => return self,
         };
         if *first == LEADER {
@@ -101,6 +105,9 @@ impl Kind {
         }
         *first = used(*first);
         if let Some(second) = second {
+            if *second == LEADER {
+                *second = cluster.leader();
+            }
             *second = used(*second);
             if second == first {
                 *second = used((*first + 1) % members);
@@ -139,7 +146,7 @@ pub(crate) fn plan(seed: u64, machines: usize, span: Duration, fills_disks: bool
         };
         let other = random.usize(0..machines);
         let seed = random.u64(..);
-        let kind = match random.u8(0..if fills_disks { 31 } else { 29 }) {
+        let kind = match random.u8(0..if fills_disks { 33 } else { 31 }) {
             0..=1 => Kind::Down(member, End::Killed),
             2..=3 => Kind::Down(member, End::PowerLoss { seed }),
             4 => Kind::AllDown { seed },
@@ -158,7 +165,11 @@ pub(crate) fn plan(seed: u64, machines: usize, span: Duration, fills_disks: bool
             22..=23 => Kind::Rot(member, seed),
             24..=25 => Kind::SlowDisk(member, 1 << random.u32(0..12)),
             26 => Kind::Older(member),
-            29..=30 => Kind::Full(member, 1 << random.u32(0..18)),
+            27..=28 => match random.bool() {
+                true => Kind::Swallowed(member, other),
+                false => Kind::Swallowed(other, member),
+            },
+            31..=32 => Kind::Full(member, 1 << random.u32(0..18)),
             _ => Kind::MoveLead(member, other),
         };
         let longest = [50, 600, 3000, 9000][random.usize(0..4)];
@@ -311,6 +322,9 @@ impl Injector {
                         .for_each(|other| paused[other] = true);
                 }
                 Kind::Deaf(from, to) => cluster.wire.set_path(from, to, |path| path.is_cut = true),
+                Kind::Swallowed(from, to) => {
+                    cluster.wire.set_path(from, to, |path| path.swallows = true);
+                }
                 Kind::Isolated(member) => {
                     for other in (0..count).filter(|&other| other != member) {
                         cluster
@@ -384,6 +398,7 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         | Kind::BadFlush(member, _)
         | Kind::Drift(member, _)
         | Kind::Deaf(member, _)
+        | Kind::Swallowed(member, _)
         | Kind::Reset(member, _)
         | Kind::Suspended(member)
         | Kind::WallClock(member, _)
@@ -435,6 +450,7 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Paused(_)
         | Kind::AllPausedBut(_)
         | Kind::Deaf(..)
+        | Kind::Swallowed(..)
         | Kind::Isolated(_)
         | Kind::Slow(..)
         | Kind::Drift(..) => {}

@@ -5,7 +5,10 @@
 //!
 //! - what clients saw is linearizable (puts, deletions, conditional and exchanging transactions, reads with and
 //!   without a lease), and what they were told was not executed was not;
-//! - an eventual read gives what was written once, and a member never shows its clients an older state;
+//! - an eventual read gives the state of the revision that it tells, and a member never shows its clients an older one;
+//! - every acknowledged write is in the past of all members, and is read in the end;
+//! - members that have applied an entry of an index have applied the same one: its term is the same;
+//! - an edge is there from both of its ends;
 //! - the key of a lease is there for as long as its holder was promised, and gone in the end; until then every answer and
 //!   list has the lease, and none has it after it was revoked;
 //! - every watch is told every change once and in order, wherever it goes on, and all members have the same past;
@@ -35,7 +38,7 @@ const CHECK_BUDGET: Duration = Duration::from_secs(60);
 /// stopped, every member has applied the same.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(10);
 /// How often the members' contents are compared.
-const COMPARE_EVERY: Duration = Duration::from_secs(5);
+const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
 /// The settings of a run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -185,20 +188,20 @@ fn live(cluster: &mut Cluster, injector: &mut Injector, span: Duration) {
 
 /// Everything is mended: something must be answered soon, and all members must agree once clients are quiet.
 fn settle(cluster: &mut Cluster) {
-    let answered = cluster.history.finish().1.answered;
+    let written = cluster.history.finish().1.written;
     let until = cluster.now + PROGRESS_WITHIN;
     while cluster.now < until && cluster.failure.is_none() {
         cluster.step();
     }
-    if cluster.failure.is_none() && cluster.history.finish().1.answered == answered {
-        let reason =
-            format!("nothing was answered within {PROGRESS_WITHIN:?} after the last fault");
+    if cluster.failure.is_none() && cluster.history.finish().1.written == written {
+        let reason = format!("nothing was written within {PROGRESS_WITHIN:?} after the last fault");
         cluster.fail(reason);
     }
     cluster.history.stop();
     if !agree(cluster) {
         return;
     }
+    cluster.read_all();
     hurt::judge(cluster);
     if cluster.failure.is_none() && agree(cluster) {
         cluster.compare_pasts();

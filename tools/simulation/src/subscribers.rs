@@ -8,8 +8,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use bowline::{ChangeKind, Changes, Range, Revision, Watcher};
+use bowline_testing::linear::Held;
 
-use crate::clients::History;
+use crate::clients::{History, number, register_of};
 use crate::holders::PREFIX;
 use crate::member::{Member, name};
 use crate::trace::Trace;
@@ -26,6 +27,8 @@ struct Subscriber {
     watch: Option<(usize, Watcher)>,
     /// The revisions that it was told, in their order.
     told: Vec<Revision>,
+    /// Below this revision it was not told of what others were told: the history was compacted.
+    told_from: Revision,
 }
 
 /// All who watch, and what they were told.
@@ -33,20 +36,32 @@ pub(crate) struct Subscribers {
     all: Vec<Subscriber>,
     /// What each revision has changed, as whoever was told first has it.
     changes: BTreeMap<Revision, String>,
+    /// What the registers held, each from a revision on.
+    registers: BTreeMap<(usize, Revision), Held>,
+    /// Whether the history is compacted in this run.
+    are_compacting: bool,
     random: fastrand::Rng,
     trace: Trace,
     history: History,
 }
 
 impl Subscribers {
-    pub(crate) fn new(seed: u64, trace: Trace, history: History) -> Subscribers {
+    pub(crate) fn new(
+        seed: u64,
+        trace: Trace,
+        history: History,
+        are_compacting: bool,
+    ) -> Subscribers {
         let new = |_| Subscriber {
             watch: None,
             told: Vec::new(),
+            told_from: Revision::FIRST,
         };
         Subscribers {
             all: (0..COUNT).map(new).collect(),
             changes: BTreeMap::new(),
+            registers: BTreeMap::new(),
+            are_compacting,
             random: fastrand::Rng::with_seed(seed),
             trace,
             history,
@@ -108,6 +123,7 @@ impl Subscribers {
                     subscriber.told.push(told.revision);
                     let at = *at;
                     note(&mut self.changes, at, &told)?;
+                    self.registers.extend(registers(&told));
                     deletions(&told).for_each(|key| self.history.is_deleted(key, now));
                 }
                 Err(error) => {
@@ -115,8 +131,11 @@ impl Subscribers {
                     let reason = format_args!("watch {number} ends at {}: {error}", name(*at));
                     self.trace.note("", reason);
                     subscriber.watch = None;
-                    if matches!(error, bowline::Error::Compacted { .. }) {
-                        return Err(format!("a watch has lost history that is kept: {error}"));
+                    if let bowline::Error::Compacted { oldest, .. } = error {
+                        if !self.are_compacting {
+                            return Err(format!("a watch has lost history that is kept: {error}"));
+                        }
+                        subscriber.is_behind(oldest);
                     }
                     return Ok(());
                 }
@@ -131,14 +150,15 @@ impl Subscribers {
             let Some(client) = member.client() else {
                 return Err(format!("{} does not run", name(member.number)));
             };
+            let from = match client.compacted_revision() {
+                Revision::ZERO => Revision::FIRST,
+                compacted => compacted + 1,
+            };
             let past = member.within(|| {
-                let mut watcher = client
-                    .db()
-                    .watch(Range::all())
-                    .from(Revision::FIRST)
-                    .start()?;
+                let mut watcher = client.db().watch(Range::all()).from(from).start()?;
                 let mut past = BTreeMap::new();
                 while let Some(told) = watcher.try_recv()? {
+                    self.registers.extend(registers(&told));
                     past.insert(told.revision, text(&told));
                 }
                 Ok::<_, bowline::Error>(past)
@@ -161,8 +181,9 @@ impl Subscribers {
             let member = used[number % used.len()];
             self.all[number].begin(number, member, &self.trace);
             self.poll(number, members)?;
-            let mut all = self.changes.keys();
-            for told in &self.all[number].told {
+            let from = self.all[number].told_from;
+            let mut all = self.changes.range(from..).map(|(revision, _)| revision);
+            for told in { self.all[number].told.iter() }.filter(|told| **told >= from) {
                 let next = all.next();
                 if next != Some(told) {
                     return Err(format!(
@@ -175,7 +196,34 @@ impl Subscribers {
             }
             self.all[number].watch = None;
         }
-        Ok(())
+        if self.are_compacting {
+            // Who was told nothing before it was compacted cannot say what there was.
+            return Ok(());
+        }
+        self.judge_told()
+    }
+
+    /// Eventual reads gave the state of the revision that they told, and every acknowledged write is in the past.
+    fn judge_told(&self) -> Result<(), String> {
+        let (eventual, acknowledged) = self.history.told();
+        for (register, revision, found) in eventual {
+            let mut before = self
+                .registers
+                .range((register, Revision::ZERO)..=(register, revision));
+            let expected = before.next_back().and_then(|(_, held)| *held);
+            if found != expected {
+                return Err(format!(
+                    "an eventual read of r{register} at revision {revision} gave {found:?} and not {expected:?}"
+                ));
+            }
+        }
+        let mut missing = acknowledged.iter();
+        match missing.find(|revision| !self.changes.contains_key(revision)) {
+            None => Ok(()),
+            Some(missing) => Err(format!(
+                "a write was acknowledged at revision {missing}, which no member has"
+            )),
+        }
     }
 }
 
@@ -186,6 +234,7 @@ impl Subscriber {
             return;
         };
         let from = self.told.last().map_or(Revision::FIRST, |last| *last + 1);
+        let from = from.max(self.told_from);
         let started = member.within(|| client.db().watch(Range::all()).from(from).start());
         let at = name(member.number);
         match started {
@@ -193,12 +242,34 @@ impl Subscriber {
                 trace.note("", format_args!("watch {number} is at {at} from {from} on"));
                 self.watch = Some((member.number, watcher));
             }
-            Err(error) => trace.note(
-                "",
-                format_args!("watch {number} is refused at {at}: {error}"),
-            ),
+            Err(error) => {
+                trace.note(
+                    "",
+                    format_args!("watch {number} is refused at {at}: {error}"),
+                );
+                if let bowline::Error::Compacted { oldest, .. } = error {
+                    self.is_behind(oldest);
+                }
+            }
         }
     }
+
+    /// What it was to be told next is compacted: it goes on where the history begins.
+    fn is_behind(&mut self, oldest: Revision) {
+        self.told_from = oldest.max(self.told_from);
+    }
+}
+
+/// What a change says of registers.
+fn registers(told: &Changes) -> impl Iterator<Item = ((usize, Revision), Held)> {
+    told.changes.iter().filter_map(|change| {
+        let register = register_of(&change.entry.key)?;
+        let held = match change.kind {
+            ChangeKind::Delete => None,
+            _ => number(&change.entry.value),
+        };
+        Some(((register, told.revision), held))
+    })
 }
 
 /// Notes what a member has told of a revision, which must be what was told of it before.

@@ -3,7 +3,8 @@
 //! A connection has two ends. Bytes that one end writes are a segment, which arrives after a delay drawn from the
 //! path between the hosts, in order within the connection; connections do not wait for each other. That is what
 //! TCP shows to a program. What happens to packets shows as delay: on a *cut* path segments wait until it is
-//! mended, and then arrive as after a retransmission.
+//! mended, and then arrive as after a retransmission. On a path that *swallows* they are lost, and whatever follows on the
+//! connection with them, until the path is mended: then the connection is reset, as one is that nobody knows any more.
 //!
 //! Nothing happens between two calls of [`Wire::advance`], except that programs write and read. A read is now and
 //! then put off to the next step, as if the thread had been kept from it: tasks that would always run in the same
@@ -41,6 +42,8 @@ const PORT: u16 = 2380;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     pub(crate) is_cut: bool,
+    /// Whether bytes are lost.
+    pub(crate) swallows: bool,
     /// The shortest and the longest delay of a segment.
     pub(crate) delay: (Duration, Duration),
 }
@@ -48,6 +51,7 @@ pub(crate) struct Path {
 impl Path {
     const FAST: Path = Path {
         is_cut: false,
+        swallows: false,
         delay: (Duration::from_micros(100), Duration::from_millis(2)),
     };
 }
@@ -70,6 +74,8 @@ struct End {
     last_due: Duration,
     /// Whether the last read was put off.
     is_put_off: bool,
+    /// Whether something that this end has sent was lost: nothing of it arrives any more.
+    is_swallowed: bool,
 }
 
 impl End {
@@ -189,13 +195,19 @@ impl Wire {
         change(&mut self.0.lock().paths[from][to]);
     }
 
-    /// All paths are fast again.
+    /// All paths are fast again, and connections that have lost something are reset.
     pub(crate) fn mend(&self) {
-        let paths = &mut self.0.lock().paths;
-        paths
-            .iter_mut()
-            .flatten()
-            .for_each(|path| *path = Path::FAST);
+        let mut state = self.0.lock();
+        let paths = state.paths.iter_mut().flatten();
+        paths.for_each(|path| *path = Path::FAST);
+        for stream in state.streams.values_mut() {
+            if stream.ends.iter().any(|end| end.is_swallowed) {
+                for end in &mut stream.ends {
+                    end.failure.get_or_insert(io::ErrorKind::ConnectionReset);
+                    end.wake();
+                }
+            }
+        }
     }
 
     /// Ends all connections between two hosts with an error.
@@ -319,6 +331,11 @@ impl State {
                 self.next_number += 1;
                 self.due.insert((key.0.max(due), self.next_number), later);
             }
+            return;
+        }
+        let end = &mut stream.ends[from];
+        end.is_swallowed |= self.paths[sender][receiver].swallows;
+        if end.is_swallowed {
             return;
         }
         if let Some(trace) = &self.trace {
