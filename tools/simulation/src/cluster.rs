@@ -116,6 +116,41 @@ impl Cluster {
         known.unwrap_or(0)
     }
 
+    /// What goes on in the cluster as a fault begins.
+    pub(crate) fn states(&self) -> Vec<&'static str> {
+        let known: Vec<_> = { self.members.iter() }
+            .filter(|member| member.is_used() && member.runs())
+            .filter_map(|member| Some((member, member.client()?)))
+            .collect();
+        let any = |is_so: &dyn Fn(&LocalClient) -> bool| {
+            let mut known = known.iter();
+            known.any(|(member, client)| member.within(|| is_so(client)))
+        };
+        let knows_no_leader = |client: &LocalClient| client.leadership().borrow().leader.is_none();
+        let states = [
+            (any(&knows_no_leader), "a member knows no leader"),
+            (
+                any(&LocalClient::is_membership_changing),
+                "the members change",
+            ),
+            (
+                any(&|client| client.status().is_learner),
+                "one is a learner",
+            ),
+            (!self.operator.is_idle(), "an operator is at work"),
+            (
+                self.members.iter().any(|member| member.is_rotten),
+                "a table is damaged",
+            ),
+            (
+                self.members.iter().any(|member| member.is_older),
+                "a disk is an older one",
+            ),
+        ];
+        let states = states.into_iter().filter(|(is_so, _)| *is_so);
+        states.map(|(_, state)| state).collect()
+    }
+
     /// Moves everything by one step.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
@@ -198,6 +233,13 @@ impl Cluster {
         self.lives += 1;
         let status = self.members[member].within(|| client.status());
         self.ids[member] = status.member_id;
+        self.trace.note(
+            name(member),
+            format_args!(
+                "has on its disk: term {}, entries up to {}, applied up to {}, revision {}",
+                status.term, status.raft_index, status.applied_index, status.revision
+            ),
+        );
         let voted = self.voted[member];
         if status.term < voted {
             let reason = format!(

@@ -424,6 +424,10 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         .met
         .entry(format!("{what}{how}, {whom}"))
         .or_default() += 1;
+    for state in cluster.states() {
+        let met = cluster.met.entry(format!("{what}{how} while {state}"));
+        *met.or_default() += 1;
+    }
 }
 
 fn begin(kind: &Kind, cluster: &mut Cluster) {

@@ -332,6 +332,12 @@ impl Member {
             End::PowerLoss { seed } => Faults::Random { seed },
         };
         let image = CrashImage::at(&recording, recording.len(), faults);
+        if end != End::Killed {
+            for fate in image.fates() {
+                let what = format_args!("of what was not flushed, {fate}");
+                self.trace.note(name(self.number), what);
+            }
+        }
         set_speaker(self.number);
         // What the process does while it is dropped happens to a disk that nobody sees.
         self.disk = image.build();

@@ -51,6 +51,8 @@ pub struct Options {
     pub without: BTreeSet<usize>,
     /// Whether disks are full at times.
     pub fills_disks: bool,
+    /// Whether the trace has what members send each other: votes, entries, snapshots.
+    pub tells_messages: bool,
     /// Whether the trace has what arrives on each connection.
     pub traces_wire: bool,
 }
@@ -62,6 +64,7 @@ impl Default for Options {
             virtual_seconds: 60,
             without: BTreeSet::new(),
             fills_disks: false,
+            tells_messages: false,
             traces_wire: false,
         }
     }
@@ -145,7 +148,12 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     let mut cluster = Cluster::new(options.members, fastrand::u64(..), options.traces_wire);
     let trace = cluster.trace.clone();
     let history = cluster.history.clone();
-    tracing::subscriber::with_default(Story { trace, history }, || {
+    let story = Story {
+        tells_messages: options.tells_messages,
+        trace,
+        history,
+    };
+    tracing::subscriber::with_default(story, || {
         live(&mut cluster, &mut injector, span);
     });
     // A judge may give up after a time of the machine's.

@@ -29,15 +29,23 @@ const LOST: &str = "has lost entries that it had acknowledged";
 /// What it says when its tables were replaced by another member's.
 const SOUND: &str = "has sound tables again";
 
+/// The target of the events that tell what members send each other.
+const MESSAGES: &str = "bowline_cluster::messages";
+
 /// Writes log lines into a trace.
 pub(crate) struct Story {
+    /// Whether it tells what members send each other.
+    pub(crate) tells_messages: bool,
     pub(crate) trace: Trace,
     pub(crate) history: History,
 }
 
 impl Subscriber for Story {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO && metadata.target().starts_with("bowline")
+        match metadata.target() {
+            MESSAGES => self.tells_messages,
+            target => *metadata.level() <= Level::INFO && target.starts_with("bowline"),
+        }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

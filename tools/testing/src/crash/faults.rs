@@ -114,6 +114,19 @@ pub(super) enum Fate {
     Garbage(u64, u64),
 }
 
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Fate::Kept => f.write_str("is kept"),
+            Fate::Lost => f.write_str("is lost"),
+            Fate::Torn(tear) => write!(f, "is torn ({tear})"),
+            Fate::Garbage(sector_bytes, _) => {
+                write!(f, "leaves garbage in its sectors of {sector_bytes} bytes")
+            }
+        }
+    }
+}
+
 /// Decides fates; must be asked for the pending operations in order.
 #[derive(Debug)]
 pub(super) struct Fates<'a> {

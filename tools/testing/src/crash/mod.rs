@@ -165,6 +165,31 @@ impl CrashImage {
         self.durable.uncertain().collect()
     }
 
+    /// What becomes of each operation that is not safe, in words.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use bowline_storage::vfs::{OpenMode, Vfs};
+    /// use bowline_testing::SimDisk;
+    /// use bowline_testing::crash::{CrashImage, Faults};
+    ///
+    /// let disk = SimDisk::new();
+    /// let file = disk.open(Path::new("f"), OpenMode::CreateNew).unwrap();
+    /// file.write_at(b"unsynced", 0).unwrap();
+    /// let recording = disk.recording();
+    /// let image = CrashImage::at(&recording, recording.len(), Faults::AllLost);
+    /// assert!(image.fates().iter().all(|fate| fate.ends_with("is lost")));
+    /// ```
+    #[must_use]
+    pub fn fates(&self) -> Vec<String> {
+        let mut fates = self.faults.fates();
+        let describe = |index: usize| {
+            let fate = fates.decide(index, &self.recording.operations()[index]);
+            format!("{} {fate}", self.recording.describe(index))
+        };
+        self.durable.uncertain().map(describe).collect()
+    }
+
     /// The marks before the crash, in order; see [`SimDisk::mark`].
     #[must_use]
     pub fn marks(&self) -> Vec<u64> {

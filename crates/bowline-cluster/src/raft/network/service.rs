@@ -137,6 +137,10 @@ fn stopped(error: impl std::fmt::Display) -> Status {
     Status::unavailable(format!("this member has stopped: {error}"))
 }
 
+/// The target of the events that tell what members send each other: one for each request that changes something. They are
+/// for a simulation, which shows them as a part of its trace.
+const MESSAGES: &str = "bowline_cluster::messages";
+
 /// How the requests of a stream ended, for its replies.
 #[derive(Debug)]
 enum Ending {
@@ -218,6 +222,11 @@ impl Requests {
             self.service.too_old(&vote, status.message());
         }
         let mut request = decoded?;
+        if let (Some(first), Some(last)) = (request.entries.first(), request.entries.last()) {
+            let (first, last) = (first.log_id.index, last.log_id.index);
+            let (from, term) = (self.from, vote.leader_id.term);
+            tracing::trace!(target: MESSAGES, "entries {first} to {last} from {from:016x} in term {term}");
+        }
         wire::check_applied(&mut request, &(self.known)())?;
         if let Some(last) = acknowledged {
             let last = wire::get_acknowledged(last, &vote)?;
@@ -402,6 +411,7 @@ where
         })
         .await?;
         let index = meta.last_log_id.map(|id| id.index);
+        tracing::trace!(target: MESSAGES, "a snapshot up to {index:?} from {from:016x}");
         tracing::info!(id = head.id, index, "a snapshot has arrived");
         let snapshot = SnapshotData::Incoming {
             state: head.state,
@@ -475,10 +485,12 @@ where
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
         let request = self.voting(request.into_inner()).await?;
-        let reply = self.raft.vote(request).await;
-        Ok(Response::new(wire::put_vote_reply(
-            &reply.map_err(stopped)?,
-        )))
+        let leader_id = request.vote.leader_id;
+        let reply = self.raft.vote(request).await.map_err(stopped)?;
+        let answer = if reply.vote_granted { "yes" } else { "no" };
+        let (node, term) = (leader_id.node_id, leader_id.term);
+        tracing::trace!(target: MESSAGES, "a vote for {node:016x} in term {term}: {answer}");
+        Ok(Response::new(wire::put_vote_reply(&reply)))
     }
 
     async fn pre_vote(
@@ -510,6 +522,7 @@ where
         self.check_may_lead()?;
         let request = wire::get_transfer(request)?;
         self.check_vote(from, request.from_leader())?;
+        tracing::trace!(target: MESSAGES, "the lead is handed over by {from:016x}");
         let reply = self.raft.handle_transfer_leader(request).await;
         let reply = reply.map_err(stopped)?;
         Ok(Response::new(wire::put_transfer_reply(&reply)))
