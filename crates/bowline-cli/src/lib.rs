@@ -16,6 +16,7 @@
 //!       command_line                  words to commands, failures to text
 //!       args, exit, streams           words, the one table of exit codes
 //!       interrupt                     Ctrl-C in a session
+//!       fault_disk                    a disk that fails, in test builds only
 //! ```
 //!
 //! Arrows only point down.
@@ -30,6 +31,8 @@ mod context;
 mod dispatch;
 pub mod exit;
 pub mod export;
+#[cfg(any(debug_assertions, feature = "fault-disk"))]
+mod fault_disk;
 pub mod import;
 mod interrupt;
 pub mod output;

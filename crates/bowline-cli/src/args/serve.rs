@@ -18,11 +18,16 @@ pub struct Serve {
     pub print_config: bool,
     /// Stop when standard input ends.
     pub stop_at_end_of_input: bool,
+    /// A file with the faults of the disk. Only programs for tests have the flag.
+    pub fault_disk: Option<PathBuf>,
     /// The settings that were given as flags: key and value.
     pub flags: Vec<(&'static str, String)>,
 }
 
 const STOP_AT_END_OF_INPUT: &str = "stop-at-end-of-input";
+const FAULT_DISK: &str = "fault-disk";
+/// Whether this is a program for tests: see `fault_disk`.
+const HAS_FAULT_DISK: bool = cfg!(any(debug_assertions, feature = "fault-disk"));
 /// The setting that every command has a flag for.
 const DATA_DIR: &str = "data-dir";
 
@@ -52,6 +57,16 @@ impl Args for Serve {
                 .hide(true)
                 .help("Stop when standard input ends, as it does when the program at its other end is gone"),
         );
+        if HAS_FAULT_DISK {
+            command = command.arg(
+                Arg::new(FAULT_DISK)
+                    .long(FAULT_DISK)
+                    .value_name("FILE")
+                    .value_parser(clap::value_parser!(PathBuf))
+                    .hide(true)
+                    .help("Let the disk fail as this file says, for tests"),
+            );
+        }
         for setting in SETTINGS {
             if setting.key == DATA_DIR {
                 command = command.arg(data_dir(setting.help).env("BOWLINE_DATA_DIR"));
@@ -87,6 +102,9 @@ impl FromArgMatches for Serve {
         self.config_file = matches.get_one::<PathBuf>("config-file").cloned();
         self.stop_at_end_of_input = matches.get_flag(STOP_AT_END_OF_INPUT);
         self.print_config = matches.get_flag("print-config");
+        if HAS_FAULT_DISK {
+            self.fault_disk = matches.get_one::<PathBuf>(FAULT_DISK).cloned();
+        }
         if let Some(path) = data_dir_given(matches) {
             let path = path.to_string_lossy().into_owned();
             self.flags.push((DATA_DIR, path));

@@ -14,17 +14,35 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure};
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Serve) -> Result<(), Failure> {
-    let (mut layers, config) = configure(args).map_err(|error| config_failure(&error))?;
+    let (mut layers, mut config) = configure(args).map_err(|error| config_failure(&error))?;
     if args.print_config {
         layers.resolve(&config);
         return Ok(write!(context.streams.stdout, "{}", layers.to_toml())?);
     }
+    inject_faults(args, &mut config)?;
     heaps::configure();
     heaps::give_back()?;
     if args.stop_at_end_of_input {
         stop_at_end_of_input()?;
     }
     bowline_server::run(config).map_err(|error| serve_failure(&error))
+}
+
+/// Lets the disk fail as a file says, if a test has named one.
+#[cfg(any(debug_assertions, feature = "fault-disk"))]
+fn inject_faults(args: &Serve, config: &mut Config) -> Result<(), Failure> {
+    if let Some(file) = &args.fault_disk {
+        let disk = crate::fault_disk::FaultDisk::new(config.node.vfs.clone(), file);
+        let disk = disk
+            .map_err(|error| Failure::new(Exit::Invalid, format!("{}: {error}", file.display())))?;
+        config.node.vfs = std::sync::Arc::new(disk);
+    }
+    Ok(())
+}
+
+#[cfg(not(any(debug_assertions, feature = "fault-disk")))]
+fn inject_faults(_: &Serve, _: &mut Config) -> Result<(), Failure> {
+    Ok(())
 }
 
 /// Stops this server, as SIGTERM does, when its standard input ends.
