@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::net::TcpListener;
 use tokio::time::sleep;
 
-use crate::disks::Disk;
+use crate::disks::{Disk, FaultDisk, Met};
 use crate::links::Links;
 use crate::nemesis::State;
 
@@ -49,6 +49,8 @@ pub(crate) const KEPT_ENTRIES: u64 = 100;
 /// How long the cluster may take to answer again once everything is healed.
 const HEALED_WITHIN: Duration = Duration::from_secs(30);
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
+
 /// How members reach each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wiring {
@@ -76,6 +78,9 @@ pub(crate) struct Starter {
     /// An earlier version of the program, and which members run it.
     earlier: Option<PathBuf>,
     is_earlier: Arc<[AtomicBool; SEATS]>,
+    /// Whether the disk of a present and of an earlier program can fail.
+    can_fail: bool,
+    earlier_can_fail: bool,
 }
 
 impl Starter {
@@ -90,11 +95,16 @@ impl Starter {
         let state = if is_guest { "existing" } else { "new" };
         let program = match &self.earlier {
             Some(earlier) if self.is_earlier[at].load(Ordering::Relaxed) => earlier.as_path(),
-            _ => Path::new(env!("CARGO_BIN_EXE_bowline")),
+            _ => Path::new(PROGRAM),
         };
-        Command::new(program)
+        let mut command = Command::new(program);
+        command
             .args(["serve", "--name", &format!("m{at}"), "--data-dir"])
-            .arg(data)
+            .arg(data);
+        if self.disk_can_fail(at) {
+            command.arg("--fault-disk").arg(self.disk_rules(at));
+        }
+        command
             .args(["--listen-client-urls", &url(seat.client)])
             .args(["--advertise-client-urls", &url(seat.client)])
             .args(["--listen-peer-urls", &url(seat.peer)])
@@ -112,6 +122,18 @@ impl Starter {
             .stderr(self.log(at))
             .spawn()
             .expect("the program starts")
+    }
+
+    fn disk_can_fail(&self, at: usize) -> bool {
+        match self.is_earlier[at].load(Ordering::Relaxed) {
+            true => self.earlier_can_fail,
+            false => self.can_fail,
+        }
+    }
+
+    /// The rules of a member's disk.
+    fn disk_rules(&self, at: usize) -> PathBuf {
+        self.log_directory.join(format!("m{at}.disk"))
     }
 
     pub(crate) fn log_path(&self, at: usize) -> PathBuf {
@@ -155,6 +177,7 @@ pub(crate) struct Cluster {
     pub(crate) links: Arc<Links>,
     /// Of the last member.
     pub(crate) disk: Disk,
+    fault_disks: Vec<FaultDisk>,
     /// Members whose disk has failed since all was well: they may have ended by themselves.
     may_end: [bool; MEMBERS],
     /// How often a member ended by itself as its disk failed.
@@ -203,6 +226,7 @@ impl Cluster {
         }
         let earlier = std::env::var_os("BOWLINE_EARLIER_PROGRAM").map(PathBuf::from);
         let begins_earlier = earlier.is_some();
+        let earlier_can_fail = earlier.as_deref().is_some_and(FaultDisk::is_known_to);
         let starter = Starter {
             seats,
             log_directory: directory.path().to_owned(),
@@ -210,7 +234,11 @@ impl Cluster {
             is_earlier: Arc::new(std::array::from_fn(|at| {
                 AtomicBool::new(begins_earlier && at < MEMBERS)
             })),
+            can_fail: FaultDisk::is_known_to(Path::new(PROGRAM)),
+            earlier_can_fail,
         };
+        let rules = (0..MEMBERS).map(|at| starter.disk_rules(at));
+        let fault_disks = rules.map(FaultDisk::new).collect();
         let mut cluster = Cluster {
             directory: Some(directory),
             children: (0..MEMBERS).map(|_| None).collect(),
@@ -218,6 +246,7 @@ impl Cluster {
             starter,
             links,
             disk,
+            fault_disks,
             may_end: [false; MEMBERS],
             ended: 0,
         };
@@ -296,9 +325,18 @@ impl Cluster {
         std::fs::metadata(self.starter.log_path(at)).map_or(0, |log| log.len())
     }
 
-    /// The disk of a member fails: it may stop by itself, which is an answer to that. (To a full disk it is none.)
-    pub(crate) fn may_end(&mut self, at: usize) {
-        self.may_end[at] = true;
+    /// Whether the disk of each member can fail.
+    pub(crate) fn all_disks_can_fail(&self) -> bool {
+        (0..MEMBERS).all(|at| self.starter.disk_can_fail(at))
+    }
+
+    /// The faults of their disks that members have met since this was called before.
+    pub(crate) fn disk_faults_met(&mut self) -> Met {
+        let mut met = Met::new();
+        for (fault, count) in self.fault_disks.iter_mut().flat_map(FaultDisk::met) {
+            *met.entry(fault).or_default() += count;
+        }
+        met
     }
 
     /// Makes the members and links what a state of faults says. A member that ended by itself is a
@@ -307,6 +345,9 @@ impl Cluster {
         self.links.apply(state);
         self.disk.set_full(state.is_full);
         for at in 0..MEMBERS {
+            // An answer to a disk that fails; to a full disk it is none.
+            self.may_end[at] |= self.starter.disk_can_fail(at) && state.ills[at].may_end_it();
+            self.fault_disks[at].set(state.ills[at]);
             if let Some(child) = &mut self.children[at]
                 && let Some(status) = child.try_wait().expect("a child of this process")
             {

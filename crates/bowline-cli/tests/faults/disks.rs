@@ -1,13 +1,14 @@
-//! A disk of one member that is so small that it can be filled, and calls of the system that fail.
+//! A disk of one member that is so small that it can be filled, and disks that fail.
 //!
-//! The small disk is a `tmpfs` with a limit, which only root may mount; the calls fail by `strace`. Where one of them
-//! is not allowed, the faults that need it are skipped.
+//! The small disk is a `tmpfs` with a limit, which only root may mount. A disk fails by the rules of `--fault-disk`, a
+//! flag that programs without debug assertions, and earlier ones, do not have. Where one of them is not to be had, the
+//! faults that need it are skipped.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use bowline_testing::skip_part;
 
@@ -83,55 +84,123 @@ impl Drop for Disk {
     }
 }
 
-/// Calls of a process that fail, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct FailingCalls(Child);
+/// What is wrong with the disk of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Ills {
+    pub(crate) flushes_fail: bool,
+    pub(crate) tables_unreadable: bool,
+    pub(crate) writes_short: bool,
+    pub(crate) flush_delay_ms: u64,
+}
 
-impl FailingCalls {
-    /// Whether calls can be made to fail here.
-    pub(crate) fn are_possible() -> bool {
-        let inject = ["-qq", "-o", "/dev/null", "-e", "inject=fdatasync:error=EIO"];
-        let possible = succeeds("strace", &[&inject[..], &["true"]].concat());
-        if !possible {
-            skip_part("a failing disk: strace is not installed, or may not trace");
-        }
-        possible
+impl Ills {
+    /// Whether a member may stop by itself, as an answer to that.
+    pub(crate) fn may_end_it(self) -> bool {
+        self.flushes_fail || self.tables_unreadable
     }
 
-    /// From now on, flushes of a process fail.
-    pub(crate) fn flushes_of(pid: u32) -> Option<FailingCalls> {
-        let inject = "inject=fdatasync,fsync:error=EIO";
-        let mut command = Command::new("strace");
-        command.args([
-            "-qq",
-            "-f",
-            "-o",
-            "/dev/null",
-            "-e",
-            "trace=fdatasync,fsync",
-        ]);
-        command.args(["-e", inject, "-p", &pid.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(Stdio::null()).spawn().ok().map(FailingCalls)
+    /// The rules of `--fault-disk`. Of two for one call the first is in effect.
+    fn rules(self) -> String {
+        let mut rules = String::new();
+        if self.flushes_fail {
+            rules.push_str("flush eio\n");
+        }
+        if self.tables_unreadable {
+            rules.push_str("read eio path .table\n");
+        }
+        if self.writes_short {
+            // Less than most records of a log have.
+            rules.push_str("write short 100\n");
+        }
+        if self.flush_delay_ms > 0 {
+            rules.push_str(&format!("flush slow {}\n", self.flush_delay_ms));
+        }
+        rules
     }
 }
 
-impl Drop for FailingCalls {
-    fn drop(&mut self) {
-        // SIGTERM: it lets go of the process first.
-        let pid = i32::try_from(self.0.id()).ok();
-        if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+/// A disk that is ill as its rules say, while `bowline serve --fault-disk` runs on it.
+#[derive(Debug)]
+pub(crate) struct FaultDisk {
+    rules: PathBuf,
+    ills: Ills,
+    /// How much of the list of faults was counted.
+    counted_bytes: usize,
+}
+
+/// How often which fault was met: `flush eio`, for example.
+pub(crate) type Met = BTreeMap<String, u64>;
+
+impl FaultDisk {
+    /// Whether a program has the flag, as only those for tests have.
+    pub(crate) fn is_known_to(program: &Path) -> bool {
+        let flags = ["serve", "--print-config", "--fault-disk", "/dev/null"];
+        let is_known = succeeds(&program.to_string_lossy(), &flags);
+        if !is_known {
+            let program = program.display();
+            skip_part(format!("a failing disk: {program} has no --fault-disk"));
         }
-        // Where the process was killed while `strace` attached itself to its threads, it waits for the process, which
-        // cannot be reaped before its threads, for ever, and does not heed SIGTERM.
-        for _ in 0..200 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        is_known
+    }
+
+    /// With the rules in a file, which may not be there yet.
+    pub(crate) fn new(rules: PathBuf) -> FaultDisk {
+        FaultDisk {
+            rules,
+            ills: Ills::default(),
+            counted_bytes: 0,
         }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    }
+
+    /// From now on it has these ills, and no others.
+    pub(crate) fn set(&mut self, ills: Ills) {
+        if ills == self.ills {
+            return;
+        }
+        self.ills = ills;
+        let new = self.rules.with_extension("new");
+        std::fs::write(&new, ills.rules()).expect("the rules are written");
+        std::fs::rename(&new, &self.rules).expect("the rules are replaced");
+    }
+
+    /// The faults that members on it have met since this was called before.
+    pub(crate) fn met(&mut self) -> Met {
+        let mut list = self.rules.clone().into_os_string();
+        list.push(".injected");
+        let text = std::fs::read_to_string(list).unwrap_or_default();
+        let mut met = Met::new();
+        for line in text[self.counted_bytes..].lines() {
+            let words: Vec<_> = line.split(' ').take(2).collect();
+            *met.entry(words.join(" ")).or_default() += 1;
+        }
+        self.counted_bytes = text.len();
+        met
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ill_is_a_rule_and_what_was_met_is_counted_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let rules = directory.path().join("m0.disk");
+        let mut disk = FaultDisk::new(rules.clone());
+        assert!(disk.met().is_empty());
+        disk.set(Ills {
+            flushes_fail: true,
+            flush_delay_ms: 20,
+            ..Ills::default()
+        });
+        let text = std::fs::read_to_string(&rules).expect("rules");
+        assert_eq!(text, "flush eio\nflush slow 20\n");
+        let list = directory.path().join("m0.disk.injected");
+        std::fs::write(&list, "flush eio a\nflush slow 20 b c\nflush eio a\n").expect("written");
+        let counts = [("flush eio".to_owned(), 2), ("flush slow".to_owned(), 1)];
+        assert_eq!(disk.met(), counts.into());
+        assert!(disk.met().is_empty());
+        disk.set(Ills::default());
+        assert_eq!(std::fs::read_to_string(&rules).expect("rules"), "");
     }
 }

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`cluster`] | three `bowline serve` in directories of their own, and a seat for a fourth |
 //! | [`links`] | the network between the members: a proxy per member, switches per ordered pair |
-//! | [`disks`] | a disk that can be filled, and calls that fail |
+//! | [`disks`] | a disk that can be filled, and disks that fail |
 //! | [`nemesis`] | random faults, which may overlap |
 //! | [`load`] | the clients, and the record of their results |
 //! | [`watches`] | watchers of every key, beside all rounds |

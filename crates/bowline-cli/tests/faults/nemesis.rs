@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::cluster::{ALL, Cluster, MEMBERS, SEATS};
-use crate::disks::FailingCalls;
+use crate::disks::Ills;
 use crate::links::{Flow, Link};
 
 /// Whom a fault meets.
@@ -52,6 +52,12 @@ pub(crate) enum Fault {
     FullDisk,
     /// Its flushes fail.
     FailingDisk(Who),
+    /// Its tables cannot be read.
+    UnreadableTables(Who),
+    /// Its disk takes a part of the bytes of a write.
+    ShortWrites(Who),
+    /// Its flushes take so many milliseconds more.
+    SlowFlushes(Who, u64),
 }
 
 /// A fault in a burst.
@@ -80,6 +86,7 @@ pub(crate) struct State {
     /// `[from][to]`: bytes that the first sends.
     pub(crate) flows: [[Flow; SEATS]; SEATS],
     pub(crate) is_full: bool,
+    pub(crate) ills: [Ills; MEMBERS],
 }
 
 impl State {
@@ -121,7 +128,14 @@ impl State {
                 self.link(other, one, Link::Cut);
             }
             Fault::FullDisk => self.is_full = true,
-            Fault::MoveLead(_) | Fault::FailingDisk(_) => {}
+            Fault::FailingDisk(_) => self.ills[at].flushes_fail = true,
+            Fault::UnreadableTables(_) => self.ills[at].tables_unreadable = true,
+            Fault::ShortWrites(_) => self.ills[at].writes_short = true,
+            Fault::SlowFlushes(_, delay_ms) => {
+                let longest = &mut self.ills[at].flush_delay_ms;
+                *longest = delay_ms.max(*longest);
+            }
+            Fault::MoveLead(_) => {}
         }
     }
 }
@@ -139,7 +153,10 @@ impl Fault {
             | Fault::Deaf(who)
             | Fault::Slow(who, _)
             | Fault::Bridge(who)
-            | Fault::FailingDisk(who) => Some(who),
+            | Fault::FailingDisk(who)
+            | Fault::UnreadableTables(who)
+            | Fault::ShortWrites(who)
+            | Fault::SlowFlushes(who, _) => Some(who),
         }
     }
 
@@ -150,7 +167,7 @@ impl Fault {
             false => Who::Member(random.usize(0..MEMBERS)),
         };
         let link = [Link::Held, Link::Cut][random.usize(0..2)];
-        match random.u8(0..30) {
+        match random.u8(0..35) {
             0..4 => Fault::Kill(who),
             4..6 => Fault::KillAll,
             6..9 => Fault::Stop(who),
@@ -163,7 +180,10 @@ impl Fault {
             21 => Fault::Bridge(who),
             22..26 => Fault::MoveLead(random.usize(0..MEMBERS)),
             26..28 => Fault::FullDisk,
-            _ => Fault::FailingDisk(who),
+            28..30 => Fault::FailingDisk(who),
+            30..32 => Fault::UnreadableTables(who),
+            32 => Fault::ShortWrites(who),
+            _ => Fault::SlowFlushes(who, random.u64(20..200)),
         }
     }
 
@@ -178,11 +198,16 @@ impl Fault {
             Fault::Slow(Who::Member(random.usize(0..MEMBERS)), random.u64(20..120)),
         ];
         random.shuffle(&mut faults);
-        let of_disks = vec![
-            Fault::FailingDisk(Who::Member(random.usize(0..MEMBERS))),
+        let mut member = || Who::Member(random.usize(0..MEMBERS));
+        let (failing, unreadable, short) = (member(), member(), member());
+        let mut of_disks = vec![
             Fault::FullDisk,
-            Fault::random(random),
+            Fault::UnreadableTables(unreadable),
+            Fault::ShortWrites(short),
+            Fault::SlowFlushes(Who::Leader, random.u64(20..200)),
         ];
+        random.shuffle(&mut of_disks);
+        of_disks.insert(0, Fault::FailingDisk(failing));
         [faults, of_disks]
     }
 
@@ -203,7 +228,7 @@ pub(crate) struct Plan(pub(crate) Vec<Step>);
 
 impl Plan {
     /// Bursts of faults that begin within `lasts`; the first has all members killed, the lead moved, a pause, a cut and a
-    /// slow way, one upon another, and the second a disk that fails and one that is full.
+    /// slow way, one upon another, and the second all that may happen to disks.
     pub(crate) fn random(random: &mut fastrand::Rng, lasts: Duration) -> Plan {
         let mut steps = Vec::new();
         let mut at = Duration::from_millis(random.u64(200..600));
@@ -234,7 +259,6 @@ impl Plan {
     /// Does all of it, so far as the machine allows.
     pub(crate) async fn carry_out(&self, cluster: &mut Cluster) -> Done {
         let began = Instant::now();
-        let can_fail = FailingCalls::are_possible();
         let mut events: Vec<(Duration, bool, usize)> = Vec::new();
         for (at, step) in self.0.iter().enumerate() {
             events.push((step.begins, true, at));
@@ -243,9 +267,8 @@ impl Plan {
         // No fault ends when it begins, so that its end comes after its beginning.
         events.sort();
         let mut met: Vec<Option<usize>> = vec![None; self.0.len()];
-        let mut failing: Vec<Option<FailingCalls>> = self.0.iter().map(|_| None).collect();
         let mut done = Done {
-            disks_failed: can_fail.then_some(0),
+            disks_failed: cluster.all_disks_can_fail().then_some(0),
             disks_filled: cluster.disk.path().map(|_| 0),
             ..Done::default()
         };
@@ -262,15 +285,11 @@ impl Plan {
                 done.told.push(format!("{} met m{at}", self.0[number]));
                 match fault {
                     Fault::MoveLead(to) => move_lead(cluster, to),
-                    Fault::FailingDisk(_) if can_fail => {
-                        if let Some(process) = cluster.process(at) {
-                            cluster.may_end(at);
-                            failing[number] = FailingCalls::flushes_of(process.pid);
-                            if let (Some(count), Some(_)) =
-                                (&mut done.disks_failed, &failing[number])
-                            {
-                                *count += 1;
-                            }
+                    Fault::FailingDisk(_) => {
+                        if let (Some(count), Some(_)) =
+                            (&mut done.disks_failed, cluster.process(at))
+                        {
+                            *count += 1;
                         }
                     }
                     Fault::FullDisk => {
@@ -282,7 +301,6 @@ impl Plan {
                 }
             } else {
                 met[number] = None;
-                failing[number] = None;
             }
             let mut state = State::default();
             for (step, at) in self.0.iter().zip(&met) {
@@ -302,7 +320,7 @@ impl Plan {
 pub(crate) struct Done {
     /// What was done to whom.
     pub(crate) told: Vec<String>,
-    /// How often the disk of a member that was up began to fail; `None` where calls cannot be made to fail.
+    /// How often the disk of a member that was up began to fail; `None` where the disk of a member cannot.
     pub(crate) disks_failed: Option<usize>,
     /// How often the small disk was filled; `None` where there is none.
     pub(crate) disks_filled: Option<usize>,
@@ -344,6 +362,9 @@ mod tests {
         let mut flows = State::default();
         flows.add(Fault::Slow(one, 7), 1);
         flows.add(Fault::Mute(one), 1);
+        flows.add(Fault::SlowFlushes(one, 30), 1);
+        flows.add(Fault::SlowFlushes(one, 20), 1);
+        assert_eq!(flows.ills[1].flush_delay_ms, 30);
         assert_eq!(flows.flows[1][0], Flow::Held);
         assert_eq!(flows.flows[0][1], Flow::Slow(7));
     }
@@ -364,6 +385,9 @@ mod tests {
             assert!(has(|fault| matches!(fault, Fault::Isolate(_, Link::Cut))));
             assert!(has(|fault| matches!(fault, Fault::Slow(..))));
             assert!(has(|fault| matches!(fault, Fault::FullDisk)));
+            assert!(has(|fault| matches!(fault, Fault::UnreadableTables(_))));
+            assert!(has(|fault| matches!(fault, Fault::ShortWrites(_))));
+            assert!(has(|fault| matches!(fault, Fault::SlowFlushes(..))));
             let is_failing = |step: &Step| matches!(step.fault, Fault::FailingDisk(_));
             let failing = steps.iter().position(is_failing);
             let (before, rest) = steps.split_at(failing.expect("a failing disk"));

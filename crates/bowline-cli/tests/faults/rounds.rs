@@ -219,10 +219,11 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
     everything_is_there(cluster, &shared, &record).await;
     all_members_agree(cluster, &shared, newest).await;
     let checked = checked.elapsed();
+    let on_disks = cluster.disk_faults_met();
     let mut unwell = logged(cluster, logs, began.elapsed());
     unwell.extend(quiet_window(cluster, &mut random).await);
     println!(
-        "round {round}: {} answered ({} lease reads), {} eventual reads, {} changes of the graph, {} unknown, {} refused; healed in {healing:.1?}, judged in {checked:.1?}; {:.1?} in all; guest: {visit:?}; {}",
+        "round {round}: {} answered ({} lease reads), {} eventual reads, {} changes of the graph, {} unknown, {} refused; healed in {healing:.1?}, judged in {checked:.1?}; {:.1?} in all; guest: {visit:?}; faults of disks met: {on_disks:?}; {}",
         record.answered(),
         record.lease_reads,
         record.eventual_reads,
