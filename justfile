@@ -52,6 +52,11 @@ sbom:
 reproducible *OPTIONS:
     checks/reproducible {{ OPTIONS }}
 
+# A cluster under faults whose members are upgraded from an earlier commit, and put back to it.
+# ARGS: the commit, and how many rounds.
+upgrade *ARGS:
+    checks/upgrade {{ ARGS }}
+
 # Bowline beside other stores: `just bench peers --quick`, `just bench reference`, `just bench report`.
 bench *ARGS:
     cargo run --release -p bowline-bench --features peers -- {{ ARGS }}

@@ -25,8 +25,8 @@
 //! seed gives the same faults, but not the same timing. Everything is on the loopback interface.
 //!
 //! With `BOWLINE_EARLIER_PROGRAM`, a path of an earlier `bowline`, all members begin with that one. After each round one of
-//! them gets the other version: first the present one, member after member, and then the earlier one again. With
-//! `BOWLINE_FIVE_MEMBERS=1`, also while the tests are built, there are five members.
+//! them gets the other version: first the present one, member after member, and then the earlier one again
+//! (`checks/upgrade` does that). With `BOWLINE_FIVE_MEMBERS=1`, also while the tests are built, there are five members.
 
 #![cfg(target_os = "linux")]
 
