@@ -26,6 +26,9 @@ const SLOW: Duration = Duration::from_millis(90);
 
 const KEY: &[u8] = b"beside a member that is hurt";
 
+/// Where the answer to a question appears.
+type Answer = Arc<Mutex<Option<Result<(), String>>>>;
+
 /// How a member is hurt.
 #[derive(Clone, Copy, Debug)]
 enum Hurt {
@@ -92,7 +95,7 @@ fn ask_all(cluster: &mut Cluster, hurt: usize) -> Result<(), String> {
         let asked: Vec<_> = members
             .map(|member| {
                 let client = member.client().ok_or("it has no client")?;
-                let answer = Arc::new(Mutex::new(None));
+                let answer = Answer::default();
                 let written = answer.clone();
                 member.spawn(async move {
                     let answered = what.ask(client).await;
@@ -102,8 +105,7 @@ fn ask_all(cluster: &mut Cluster, hurt: usize) -> Result<(), String> {
             })
             .collect::<Result<_, &str>>()?;
         let until = cluster.now + ANSWERED_WITHIN;
-        let is_open =
-            |(_, answer): &(usize, Arc<Mutex<Option<Result<(), String>>>>)| answer.lock().is_none();
+        let is_open = |(_, answer): &(usize, Answer)| answer.lock().is_none();
         while cluster.now < until && asked.iter().any(is_open) && cluster.failure.is_none() {
             cluster.step();
         }
