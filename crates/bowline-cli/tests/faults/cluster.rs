@@ -188,6 +188,17 @@ fn free_address() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], bowline_testing::ports::free_port()))
 }
 
+/// Whether a line of a log reports damage, other than one copy of two of a vote, as a process leaves it that is killed
+/// between the two halves of a write.
+fn is_of_damage(line: &str) -> bool {
+    let damage = [
+        "of this member is damaged",
+        "of this member are damaged",
+        "is damaged at offset",
+    ];
+    damage.iter().any(|text| line.contains(text)) && !line.contains("one copy of the member's vote")
+}
+
 fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let _ = kill_process(pid.expect("a process id"), signal);
@@ -447,6 +458,20 @@ impl Cluster {
             .sum()
     }
 
+    /// What members have said of damaged files. No fault damages one: a disk that fails gives errors, and one that takes
+    /// a part of a write says so. A member whose log or tables are damaged gets them from the others, so that clients
+    /// may see nothing of it.
+    pub(crate) fn damage_reported(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        for at in 0..SEATS {
+            let text = std::fs::read(self.starter.log_path(at)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let lines = text.lines().filter(|line| is_of_damage(line));
+            found.extend(lines.map(|line| format!("m{at} reported damage: {line}")));
+        }
+        found
+    }
+
     pub(crate) fn end_of_log(&self, at: usize) -> String {
         const SHOWN: usize = 40;
         let text = std::fs::read(self.starter.log_path(at)).unwrap_or_default();
@@ -472,5 +497,24 @@ impl Drop for Cluster {
                 eprintln!("--- logs and directories are in {}", path.display());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of_damage;
+
+    #[test]
+    fn a_line_of_damage_is_found() {
+        assert!(is_of_damage(
+            "ERROR the log of this member is damaged: it begins anew"
+        ));
+        assert!(is_of_damage(
+            "WARN no snapshot: d/1.table is damaged at offset 7: a checksum"
+        ));
+        assert!(!is_of_damage(
+            "WARN one copy of the member's vote is damaged; error=MEMBER is damaged at offset 0"
+        ));
+        assert!(!is_of_damage("ERROR write d/log: Input/output error"));
     }
 }

@@ -109,6 +109,7 @@ fn run(seed: Seed, command: &'static str, rounds: u64) {
                 all.without_failed_disk, all.without_full_disk
             ));
         }
+        all.wrong.extend(cluster.damage_reported());
         if snapshots == 0 {
             all.wrong.push("no snapshot was installed: nothing of them was tested".to_owned());
         }
