@@ -37,6 +37,8 @@ const CHECK_BUDGET: Duration = Duration::from_secs(60);
 /// After the last fault has ended, something is answered within this time; and so long after the clients have
 /// stopped, every member has applied the same.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(10);
+/// In the end everything is read within this time, before a member is hurt.
+const READ_WITHIN: Duration = Duration::from_secs(1);
 /// How often the members' contents are compared.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
@@ -210,6 +212,10 @@ fn settle(cluster: &mut Cluster) {
         return;
     }
     cluster.read_all();
+    let until = cluster.now + READ_WITHIN;
+    while cluster.now < until && cluster.failure.is_none() {
+        cluster.step();
+    }
     hurt::judge(cluster);
     if cluster.failure.is_none() && agree(cluster) {
         cluster.compare_pasts();

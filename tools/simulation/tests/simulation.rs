@@ -1,6 +1,7 @@
 //! Seeds of the ordinary run: the program runs each twice, and both runs are the same.
 
 use std::process::Command;
+use std::thread;
 
 use bowline_testing::Seed;
 
@@ -22,17 +23,35 @@ fn simulate(first: u64, seeds: u64, seconds: u64) {
     print!("{text}");
 }
 
-/// A seed that runs once and is not shrunk, which takes a bounded time: for the planted bugs of `tools/mutants`.
-#[test]
-fn a_seed_keeps_its_promises() {
-    for seed in [1, 2] {
+/// Runs seeds once each, two at a time. None is shrunk, so that this takes a bounded time: for the planted bugs of
+/// `tools/mutants`.
+fn keep_their_promises(seeds: &[u64]) {
+    let run = |seed: u64| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_simulate"));
         program.args(["--one", &format!("--seed={seed}"), "--seconds=20"]);
         let output = program.output().expect("the program can be started");
         let text = String::from_utf8_lossy(&output.stdout);
-        let end = text.lines().last().unwrap_or_default();
-        assert!(output.status.success(), "seed {seed}: {end}");
+        let failure = text.lines().rfind(|line| line.starts_with("FAILED: "));
+        let outcome = failure.or(text.lines().last()).unwrap_or_default();
+        assert!(output.status.success(), "seed {seed}: {outcome}");
+    };
+    for two in seeds.chunks(2) {
+        thread::scope(|scope| {
+            for &seed in two {
+                scope.spawn(move || run(seed));
+            }
+        });
     }
+}
+
+#[test]
+fn a_seed_keeps_its_promises() {
+    keep_their_promises(&[1, 2]);
+}
+
+#[test]
+fn more_seeds_keep_their_promises() {
+    keep_their_promises(&[3, 4, 5, 6, 7, 8]);
 }
 
 #[test]
