@@ -425,6 +425,11 @@ impl Client {
                 self.history.answer(&self.name, call, None);
                 Some(false)
             }
+            // What it has read is trimmed, so that nobody can say whether it has changed since: nothing is done.
+            Err(Refusal::Compacted { revision, oldest }) if self.compacts && revision < oldest => {
+                self.history.answer(&self.name, call, None);
+                Some(false)
+            }
             result => {
                 let reason = format!("{}: an unexpected reply: {result:?}", self.name);
                 self.history.fail(reason);
