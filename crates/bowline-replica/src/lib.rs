@@ -348,7 +348,9 @@ impl Replica {
         let at = Revision::new(pin.revision());
         let compacted = self.shown.lock().compacted;
         let work = Work::of_txn();
-        Ok((at, range::read_txn(engine, txn, at, compacted, &work)?))
+        let purpose = (range::Purpose::Reply, &work);
+        let read = range::read_txn(engine, txn, at, compacted, purpose)?;
+        Ok((at, read))
     }
 
     /// Whether a transaction must be [weighed](Replica::weigh) before it is proposed.

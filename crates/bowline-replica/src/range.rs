@@ -230,6 +230,41 @@ pub(crate) fn read_within(
     Ok(Ok(reply))
 }
 
+/// Charges what [`read_within`] charges for a range, without reading large values.
+pub(crate) fn weigh(
+    engine: &Engine,
+    op: &RangeOp,
+    at: Revision,
+    work: &Work,
+) -> Result<Result<(), Refusal>> {
+    let (from, end) = match Span::of(&op.key, &op.range_end) {
+        Span::Key(_) => {
+            let read = read_within(engine, &Overlay::default(), op, at, work)?;
+            return Ok(read.map(drop));
+        }
+        Span::Range(from, Some(end)) if from >= end => return Ok(work.check()),
+        Span::Range(from, end) => (from, end),
+    };
+    let needs_values = !op.count_only && (!op.keys_only || op.sort_target == SortTarget::Value);
+    let lower = Bound::Included(from);
+    let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+    let scan = engine.scan(trees::KV, lower, upper, at.get(), ScanDirection::Forward);
+    let mut scan = scan.heads();
+    while scan.advance()? {
+        let key = scan.key();
+        let decoded = record::decode(scan.bytes(), Revision::new(scan.revision()));
+        let (_, start) = decoded.ok_or_else(|| record::invalid(key))?;
+        let value_bytes = match needs_values {
+            true => scan.value_bytes()?.saturating_sub(start as u64),
+            false => 0,
+        };
+        if !work.take(1, key.len() as u64 + value_bytes) {
+            break;
+        }
+    }
+    Ok(work.check())
+}
+
 /// The value of an entry that was found at `at` without it.
 fn value_at(engine: &Engine, overlay: &Overlay, entry: &Entry, at: Revision) -> Result<Value> {
     let mut value = None;
@@ -374,13 +409,22 @@ pub(crate) fn holds(
     Ok(holds)
 }
 
+/// What the evaluation of a transaction is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Its reply.
+    Reply,
+    /// What it reads: the reply is left out, and no large value is read for it.
+    Weight,
+}
+
 /// Evaluates the reads of a transaction at a pinned revision.
 pub(crate) fn read_txn(
     engine: &Engine,
     txn: &Txn,
     at: Revision,
     compacted: Option<Revision>,
-    work: &Work,
+    (purpose, work): (Purpose, &Work),
 ) -> Result<Result<TxnReply, Refusal>> {
     /// Returns a refusal as the result of the evaluation.
     macro_rules! unless_refused {
@@ -406,13 +450,19 @@ pub(crate) fn read_txn(
     } else {
         &txn.failure
     };
+    let read = |range: &RangeOp, at: Revision| match purpose {
+        Purpose::Reply => read_within(engine, &nothing, range, at, work),
+        Purpose::Weight => {
+            let weighed = weigh(engine, range, at, work)?;
+            Ok(weighed.map(|()| RangeReply::default()))
+        }
+    };
     let mut replies = Vec::with_capacity(branch.len());
     for op in branch {
         unless_refused!(work.look_up());
         match op {
             Op::Range(range) if range.revision == at || is_newest(range.revision, compacted) => {
-                let found = read_within(engine, &nothing, range, at, work)?;
-                replies.push(OpReply::Range(unless_refused!(found)));
+                replies.push(OpReply::Range(unless_refused!(read(range, at)?)));
             }
             Op::Range(range) if is_below_all(range.revision) => {
                 let (revision, oldest) = (range.revision, compacted.unwrap_or(Revision::ZERO));
@@ -420,14 +470,13 @@ pub(crate) fn read_txn(
             }
             Op::Range(range) => match engine.pin_at(range.revision.get()) {
                 Ok(pin) => {
-                    let found =
-                        read_within(engine, &nothing, range, Revision::new(pin.revision()), work)?;
+                    let found = read(range, Revision::new(pin.revision()))?;
                     replies.push(OpReply::Range(unless_refused!(found)));
                 }
                 Err(error) => return Ok(Err(refusal(range.revision, error))),
             },
             Op::Txn(inner) => {
-                let reply = read_txn(engine, inner, at, compacted, work)?;
+                let reply = read_txn(engine, inner, at, compacted, (purpose, work))?;
                 replies.push(OpReply::Txn(unless_refused!(reply)));
             }
             Op::Put(put) => {
@@ -460,8 +509,7 @@ pub(crate) fn walk_deletion(
         count_only: !delete.prev_kv,
         ..RangeOp::default()
     };
-    let walked = read_within(engine, &Overlay::default(), &op, at, work)?;
-    Ok(walked.map(drop))
+    weigh(engine, &op, at, work)
 }
 
 /// The refusal for a revision that cannot be read.

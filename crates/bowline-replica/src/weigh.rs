@@ -6,7 +6,7 @@ use bowline_types::Revision;
 
 use super::command::{DeleteRangeOp, Refusal, Txn};
 use super::overlay::Overlay;
-use super::range::{self, Span};
+use super::range::{self, Purpose, Span};
 use super::work::{Weight, Work};
 use bowline_core::error::Result;
 use bowline_core::write::writer;
@@ -20,7 +20,7 @@ pub(crate) fn weigh(
     compacted: Option<Revision>,
     work: &Work,
 ) -> Result<Result<Weight, Refusal>> {
-    let evaluated = range::read_txn(engine, txn, at, compacted, work)?;
+    let evaluated = range::read_txn(engine, txn, at, compacted, (Purpose::Weight, work))?;
     Ok(match evaluated {
         Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
         _ => Ok(work.weight()),

@@ -133,7 +133,7 @@ impl Iterator for LeaseKeys {
 pub struct EntryRef<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// The value.
+    /// The value; of a large one only its beginning after [`RangeIter::without_large_values`].
     pub value: &'a [u8],
     /// The revision that wrote this value.
     pub mod_revision: Revision,
@@ -166,6 +166,15 @@ impl<'a> EntryRef<'a> {
         let mut item = None;
         read_into(self, &mut item);
         item.unwrap_or_else(|| Err(record::invalid(self.key)))
+    }
+
+    /// The length of the value, also where only its beginning was read.
+    ///
+    /// # Errors
+    /// `Storage` when the record that names a large value is damaged.
+    pub fn value_bytes(&self) -> Result<u64> {
+        let head_bytes = self.scan.bytes().len() - self.value.len();
+        Ok(self.scan.value_bytes()?.saturating_sub(head_bytes as u64))
     }
 
     /// Copies the key and the metadata without the value.
@@ -227,6 +236,33 @@ impl RangeIter {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Reads of each large value no more than its beginning: for walks that measure, or that need no values.
+    ///
+    /// ```
+    /// # use std::ops::ControlFlow;
+    /// # let db = bowline::Db::in_memory()?;
+    /// db.put("a", vec![0; 100_000])?;
+    /// let mut bytes = 0;
+    /// let walked = db.range(..)?.without_large_values().visit(|entry| match entry.value_bytes() {
+    ///     Ok(value_bytes) => {
+    ///         bytes += value_bytes;
+    ///         ControlFlow::Continue(())
+    ///     }
+    ///     Err(error) => ControlFlow::Break(error),
+    /// })?;
+    /// assert!(walked.is_continue());
+    /// assert_eq!(bytes, 100_000);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn without_large_values(self) -> RangeIter {
+        RangeIter {
+            front: self.front.heads(),
+            back: self.back.map(Scan::heads),
+            ..self
+        }
     }
 
     /// Advances from the front; `false` when the ends have met.

@@ -516,9 +516,7 @@ impl<'a> Planner<'a> {
             return self.weigh_value(&range.key);
         }
         if self.work.is_limited() {
-            let nothing = Overlay::default();
-            let at = Revision::MAX;
-            range::read_within(self.engine, &nothing, range, at, &self.work)??;
+            range::weigh(self.engine, range, Revision::MAX, &self.work)??;
         }
         Ok(())
     }

@@ -1,6 +1,9 @@
 //! The bound of a transaction's work, on which every member decides alike.
 
 use super::*;
+use crate::overlay::Overlay;
+use crate::range;
+use crate::work::Work;
 use crate::{PROPOSAL_BYTES_MAX, TXN_BYTES_MAX, TXN_KEYS_MAX};
 
 const KEYS: u64 = 10_000;
@@ -402,4 +405,74 @@ fn light_and_heavy_transactions_are_told_apart() {
     assert!(weight.keys >= 1_500, "{weight:?}");
     let time = weight.apply_time();
     assert!(time.as_micros() >= 150 && time.as_millis() < 10, "{time:?}");
+}
+
+/// To know how much a transaction reads, every member read all values of its ranges from their files where the entry was
+/// applied, with all other requests behind it. Now only their lengths: the sums are the same, or members would differ.
+#[test]
+fn a_range_is_weighed_as_it_is_read_and_without_its_values() {
+    const VALUE_BYTES: usize = 20_000;
+    let mut in_memory = Member::open(&SimDisk::new(), 1);
+    let mut in_files = Member::open(&SimDisk::new(), 2);
+    for member in [&mut in_memory, &mut in_files] {
+        let large =
+            |n: usize| Op::Put(put(&format!("k{n:06}"), &"v".repeat(n * VALUE_BYTES / 100)));
+        for first in (0..100).step_by(10) {
+            let puts = (first..first + 10).map(large).collect();
+            assert!(member.run(&[txn_of(puts)])[0].result.is_ok());
+        }
+    }
+    in_files.replica.db().flush().unwrap();
+    in_files.replica.db().compact().unwrap();
+    let asked = |limit, count_only, keys_only, sort_target| RangeOp {
+        limit,
+        count_only,
+        keys_only,
+        sort_target,
+        sort_order: SortOrder::Descend,
+        ..all()
+    };
+    let targets = [SortTarget::Key, SortTarget::Mod, SortTarget::Value];
+    let mut ops = vec![all()];
+    for target in targets {
+        for (limit, count_only, keys_only) in [
+            (0, false, false),
+            (7, false, false),
+            (0, true, false),
+            (7, false, true),
+            (0, false, true),
+        ] {
+            ops.push(asked(limit, count_only, keys_only, target));
+            let one = (b"k000050".to_vec(), Vec::new());
+            let (key, range_end) = one;
+            ops.push(RangeOp {
+                key,
+                range_end,
+                ..asked(limit, count_only, keys_only, target)
+            });
+        }
+    }
+    let at = in_memory.replica.db().revision();
+    for op in &ops {
+        let mut weights = Vec::new();
+        for member in [&in_memory, &in_files] {
+            let engine = &member.replica.core().engine;
+            let (weighed, read) = (Work::of_txn(), Work::of_txn());
+            range::weigh(engine, op, at, &weighed).unwrap().unwrap();
+            let nothing = Overlay::default();
+            range::read_within(engine, &nothing, op, at, &read)
+                .unwrap()
+                .unwrap();
+            weights.extend([weighed.weight(), read.weight()]);
+        }
+        assert_eq!(weights, [weights[0]; 4], "{op:?}");
+    }
+    let (_, before) = read_so_far(&in_files);
+    let work = Work::of_txn();
+    let engine = &in_files.replica.core().engine;
+    range::weigh(engine, &all(), at, &work).unwrap().unwrap();
+    let (_, after) = read_so_far(&in_files);
+    let bytes = work.weight().bytes;
+    assert!(bytes > 900_000, "{bytes}");
+    assert!(after - before < bytes / 10, "{} of {bytes}", after - before);
 }

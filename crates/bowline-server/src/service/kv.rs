@@ -10,6 +10,7 @@ use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
+use super::encoded::encoded;
 use super::reading::turn_within;
 use super::reserved::{Reserved, reserve};
 use super::stream::Stepwise;
@@ -158,7 +159,7 @@ impl Kv for KvService {
             header: self.context.header_of(&applied),
             ..convert::delete_reply(deleted, previous)
         };
-        Ok(respond_applied(reply, applied.index))
+        encoded(&self.context, respond_applied(reply, applied.index)).await
     }
 
     async fn txn(
@@ -179,7 +180,7 @@ impl Kv for KvService {
                 header: self.context.header_of_read(&read.point),
                 ..convert::txn_reply(read.value, read.point.revision)
             };
-            return Ok(respond_read(reply, &read.point));
+            return encoded(&self.context, respond_read(reply, &read.point)).await;
         }
         self.check_size(bytes)?;
         let (reply, applied, _reserved) = self.write(txn).await?;
@@ -187,7 +188,7 @@ impl Kv for KvService {
             header: self.context.header_of(&applied),
             ..convert::txn_reply(reply, applied.reply.revision)
         };
-        Ok(respond_applied(reply, applied.index))
+        encoded(&self.context, respond_applied(reply, applied.index)).await
     }
 
     async fn compact(

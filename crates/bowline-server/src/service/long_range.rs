@@ -33,7 +33,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context as TaskContext, Poll, ready};
 
-use bowline::{Entry, Revision, Snapshot, Value};
+use bowline::{Entry, EntryRef, Revision, Snapshot, Value};
 use bowline_cluster::{ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{RangeOp, SortOrder, SortTarget};
@@ -45,6 +45,7 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
+use super::encoded::encoded;
 use super::etcd_range::{Beyond, has_bounds, passes, range_of};
 use super::stream::{Stepwise, stepwise};
 use crate::context::{Context, respond_read};
@@ -113,7 +114,7 @@ pub(super) async fn range(
     let turn = match whole {
         Ok(mut reply) => {
             reply.header = header;
-            return Ok(respond_read(reply, &point));
+            return encoded(context, respond_read(reply, &point)).await;
         }
         Err(turn) => turn,
     };
@@ -213,7 +214,7 @@ async fn sorted(
         header: context.header_of_read(&read.point),
         ..convert::range_reply(read.value)
     };
-    Ok(respond_read(reply, &read.point))
+    encoded(context, respond_read(reply, &read.point)).await
 }
 
 async fn read_on<T: Send + 'static>(
@@ -350,23 +351,30 @@ impl Measured {
     }
 }
 
+/// An entry without its value, and the length of that.
+fn without_value(at: &EntryRef<'_>) -> bowline::Result<(Entry, usize)> {
+    let value_bytes = usize::try_from(at.value_bytes()?).unwrap_or(usize::MAX);
+    Ok((at.to_entry_without_value()?, value_bytes))
+}
+
 /// Measures a range up to its limit.
 fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
     let mut left = limit_of(op);
     let mut measured = Measured::default();
-    // Values are measured in place: reading them would copy those in memory.
-    let walked = snapshot.range(range_of(op))?.visit(|at| {
+    // Values are measured, and not read.
+    let entries = snapshot.range(range_of(op))?.without_large_values();
+    let walked = entries.visit(|at| {
         if left == 0 {
             return ControlFlow::Break(Ok(at.key.to_vec()));
         }
-        let entry = match at.to_entry_without_value() {
-            Ok(entry) => entry,
+        let (entry, value_bytes) = match without_value(&at) {
+            Ok(found) => found,
             Err(error) => return ControlFlow::Break(Err(error)),
         };
         measured.count += 1;
         if passes(op, &entry) {
             left -= 1;
-            let value_bytes = if op.keys_only { 0 } else { at.value.len() };
+            let value_bytes = if op.keys_only { 0 } else { value_bytes };
             measured.bytes += field_bytes(key_value_bytes(entry, value_bytes)) as u64;
         }
         ControlFlow::Continue(())
@@ -417,9 +425,10 @@ fn selected_bytes(
     let limit = usize::try_from(op.limit).unwrap_or(usize::MAX);
     let mut kept: BinaryHeap<Ranked> = BinaryHeap::new();
     let mut visited = 0_u64;
-    let walked = snapshot.range(range_of(op))?.visit(|at| {
-        let entry = match at.to_entry_without_value() {
-            Ok(entry) => entry,
+    let entries = snapshot.range(range_of(op))?.without_large_values();
+    let walked = entries.visit(|at| {
+        let (entry, value_bytes) = match without_value(&at) {
+            Ok(found) => found,
             Err(error) => return ControlFlow::Break(Err(error)),
         };
         if !passes(op, &entry) {
@@ -435,7 +444,7 @@ fn selected_bytes(
             SortTarget::Value => 0,
         };
         let has_value = !op.keys_only || op.sort_target == SortTarget::Value;
-        let value_bytes = if has_value { at.value.len() } else { 0 };
+        let value_bytes = if has_value { value_bytes } else { 0 };
         let bytes = field_bytes(key_value_bytes(entry, value_bytes));
         let rank = match (op.sort_target, op.sort_order) {
             (SortTarget::Value, _) => !(bytes as u64),

@@ -6,6 +6,7 @@
 mod auth;
 mod cluster;
 mod election;
+mod encoded;
 mod etcd_range;
 mod graph;
 mod graph_algorithms;
@@ -31,6 +32,7 @@ mod watch;
 pub(crate) use auth::AuthService;
 pub(crate) use cluster::ClusterService;
 pub(crate) use election::ElectionService;
+pub(crate) use encoded::EncodedReply;
 pub(crate) use graph::GraphService;
 pub(crate) use health::HealthService;
 pub(crate) use kv::KvService;

@@ -101,18 +101,27 @@ fn reply_bytes(db: &DbReader, reads: &[RangeOp]) -> bowline::Result<u64> {
             },
         };
         let mut sizes = Sizes::of(read);
-        let walked = snapshot.range(range_of(read))?.visit(|at| {
+        let entries = snapshot.range(range_of(read))?.without_large_values();
+        let walked = entries.visit(|at| {
             keys += 1;
-            let value_bytes = if read.keys_only { 0 } else { at.value.len() };
-            let is_done = sizes.add((at.key.len() + value_bytes) as u64);
+            let value_bytes = match read.keys_only {
+                true => Ok(0),
+                false => at.value_bytes(),
+            };
+            let value_bytes = match value_bytes {
+                Ok(value_bytes) => value_bytes,
+                Err(error) => return ControlFlow::Break(Err(error)),
+            };
+            let is_done = sizes.add(at.key.len() as u64 + value_bytes);
             match is_done || keys > TXN_KEYS_MAX || bytes + sizes.sum > TXN_BYTES_MAX {
-                true => ControlFlow::Break(()),
+                true => ControlFlow::Break(Ok(())),
                 false => ControlFlow::Continue(()),
             }
         })?;
         bytes += sizes.sum;
         let is_too_much = keys > TXN_KEYS_MAX || bytes > TXN_BYTES_MAX;
-        if walked.is_break() && is_too_much {
+        let is_ended = walked.break_value().transpose()?.is_some();
+        if is_ended && is_too_much {
             return Ok(TXN_BYTES_MAX);
         }
     }

@@ -35,9 +35,9 @@ use crate::http::{self as plain, Guard};
 use crate::memory::{self, Account, Charge, Partial};
 use crate::metrics::Method;
 use crate::service::{
-    AuthService, ClusterService, ElectionService, GraphService, HealthService, KvService,
-    LeaseService, LockService, LongReply, MaintenanceService, MembersService, MsLeaseService,
-    Reflection, StoreService, WatchService,
+    AuthService, ClusterService, ElectionService, EncodedReply, GraphService, HealthService,
+    KvService, LeaseService, LockService, LongReply, MaintenanceService, MembersService,
+    MsLeaseService, Reflection, StoreService, WatchService,
 };
 use crate::status::in_words_of_etcd;
 
@@ -364,9 +364,12 @@ impl Future for Served {
         }
         let Ok(mut response) = ready!(polled);
         let kind = this.call.kind_of(&response);
-        let response = match LongReply::taken_from(&mut response) {
-            Some(long) => response.map(|_| long.into_grpc()),
-            None => response,
+        let response = if let Some(long) = LongReply::taken_from(&mut response) {
+            response.map(|_| long.into_grpc())
+        } else if let Some(encoded) = EncodedReply::taken_from(&mut response) {
+            response.map(|_| encoded.into_grpc())
+        } else {
+            response
         };
         let account = this.account.take();
         Poll::Ready(Ok(response.map(|body| ReplyBody::new(body, account, kind))))

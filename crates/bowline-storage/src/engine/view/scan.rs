@@ -277,6 +277,23 @@ impl Scan {
             .map_or(&[], |current| self.sources[current].value())
     }
 
+    /// The length of the stored bytes, also if only the head of the value was read.
+    ///
+    /// # Errors
+    /// `Corruption` when the pointer to a large value is invalid.
+    pub fn value_bytes(&self) -> Result<u64> {
+        if let Some(loaded) = &self.loaded {
+            return Ok(loaded.len() as u64);
+        }
+        let Some(source) = self.current.map(|current| &self.sources[current]) else {
+            return Ok(0);
+        };
+        Ok(match source.pointer()? {
+            Some(pointer) => pointer.value_bytes,
+            None => source.value().len() as u64,
+        })
+    }
+
     /// A part of the stored bytes, as an owned value.
     ///
     /// # Panics

@@ -1,0 +1,71 @@
+//! [`EncodedReply`]: a large reply, encoded on a thread for reads.
+//!
+//! A reply is otherwise encoded when the connection polls its body, on a thread that serves many connections: with 7 MiB
+//! they waited for milliseconds. The service leaves the bytes in the extensions of its response, and the transport sends
+//! them in place of the message. Who does not take them, as the JSON gateway, has the message itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body_util::{BodyExt, Full};
+use prost::Message;
+use tonic::body::Body;
+use tonic::{Response, Status};
+
+use crate::context::Context;
+use crate::status::Fault;
+
+/// A smaller reply is encoded by the connection: that takes less time than another thread does to begin.
+const LARGE_BYTES: usize = 256 << 10;
+
+/// A gRPC message: a byte that says that it is not compressed, its length, its bytes.
+pub(crate) struct EncodedReply(Bytes);
+
+/// The slot in which a service leaves one for the transport.
+#[derive(Clone)]
+struct Slot(Arc<Mutex<Option<EncodedReply>>>);
+
+/// The response, with its message encoded if it is large.
+pub(super) async fn encoded<M: Message + 'static>(
+    context: &Context,
+    response: Response<M>,
+) -> Result<Response<M>, Status> {
+    let bytes = response.get_ref().encoded_len();
+    if bytes < LARGE_BYTES {
+        return Ok(response);
+    }
+    let Ok(length) = u32::try_from(bytes) else {
+        return Err(Fault::TooLong.into());
+    };
+    let encode = move || {
+        let mut framed = BytesMut::with_capacity(bytes + 5);
+        framed.put_u8(0);
+        framed.put_u32(length);
+        // It has room for all of it, so this cannot fail.
+        let _ = response.get_ref().encode(&mut framed);
+        (response, framed.freeze())
+    };
+    let (mut response, framed) = context.wide_reads.run(encode).await?;
+    let slot = Slot(Arc::new(Mutex::new(Some(EncodedReply(framed)))));
+    response.extensions_mut().insert(slot);
+    Ok(response)
+}
+
+impl EncodedReply {
+    /// The encoded reply of a response; it replaces the response's own message.
+    pub(crate) fn taken_from<B>(response: &mut http::Response<B>) -> Option<EncodedReply> {
+        // Nearly all responses have no extensions, and then this costs nothing.
+        let slot: Slot = response.extensions_mut().remove()?;
+        slot.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The reply as the body of a gRPC response.
+    pub(crate) fn into_grpc(self) -> Body {
+        let mut trailers = HeaderMap::new();
+        let added = Status::ok("").add_header(&mut trailers);
+        let trailers = async move { Some(added.map(|()| trailers)) };
+        let data = Full::new(self.0).map_err(|never| match never {});
+        Body::new(data.with_trailers(trailers))
+    }
+}
