@@ -6,9 +6,10 @@
 //!
 //! ```text
 //! magic 8 │ version u32 │ crc32c u32 │ sequence u64 │ cluster u64 │ member u64 │ vote 18 │
-//! database 16 │ incarnation u64 │ owed 25 │ length u32 │ founders │ zeros
+//! database 16 │ incarnation u64 │ owed 25 │ length u32 │ founders │ remembered │ zeros
 //! vote: present u8 │ term u64 │ node u64 │ committed u8
 //! owed: present u8 │ term u64 │ node u64 │ index u64
+//! remembered: count u8 │ (member u64 │ term u64 │ node u64 │ index u64) × count
 //! ```
 //!
 //! Version 1 has neither `incarnation` nor `owed`; they read as 0. A directory without an incarnation, from
@@ -22,6 +23,10 @@
 //! `founders` is a membership encoded as in a record of the log; with length 0 the member joined a cluster,
 //! and learns the membership from the others. The founders recorded at the creation of the directory stay in
 //! force: other settings at a later start could make one member found a cluster of its own.
+//!
+//! `remembered` is what other members, and this one, have acknowledged to leaders: for an election in which one of them has
+//! an older directory ([`memory`](crate::node::memory)). As many as there is room for. Programs from before it read zeros
+//! there, or do not look, and write zeros: it is forgotten then.
 //!
 //! Integers are little-endian; the checksum covers all other bytes of the slot. A change writes slot A and
 //! syncs, then slot B and syncs. Of two valid slots the one with the higher sequence counts. Opening writes
@@ -43,6 +48,7 @@ use bowline_storage::vfs::{self, OpenMode, Vfs, VfsFile};
 use bowline_storage::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 
+use crate::peer::Acknowledgements;
 use crate::record;
 use crate::types::{LeaderId, LogId, Membership, NodeId, Vote, log_id};
 
@@ -59,6 +65,8 @@ const CRC_RANGE: Range<usize> = 12..16;
 const VOTE_END: usize = 58;
 /// The most bytes of the encoded founders: the remainder of a slot.
 pub(crate) const FOUNDERS_BYTES_MAX: usize = SLOT_BYTES - 111;
+/// The bytes of what is remembered of one member.
+const REMEMBERED_BYTES: usize = 32;
 const FOUNDERS_BYTES_MAX_PLAIN: usize = SLOT_BYTES - 78;
 
 /// The contents of the file.
@@ -78,6 +86,8 @@ pub struct MemberState {
     pub incarnation: u64,
     /// An entry that this member acknowledged and lost.
     pub owed: Option<LogId>,
+    /// What members have acknowledged to leaders, as far as this one was told.
+    pub remembered: Acknowledgements,
 }
 
 impl MemberState {
@@ -92,6 +102,7 @@ impl MemberState {
             vote: None,
             incarnation: 0,
             owed: None,
+            remembered: Acknowledgements::new(),
         }
     }
 }
@@ -252,6 +263,32 @@ impl MemberFile {
         self.save(|state| state.owed = state.owed.filter(|owed| *owed > last))
     }
 
+    /// The last entry that a member is known to have acknowledged, from memory.
+    pub(crate) fn read_remembered(&self, member: NodeId) -> Option<LogId> {
+        self.state.read().remembered.get(&member).copied()
+    }
+
+    /// Saves what members have acknowledged, of those that `is_member` holds for; durable when this returns.
+    pub(crate) fn remember(
+        &self,
+        all: &Acknowledgements,
+        is_member: impl Fn(NodeId) -> bool,
+    ) -> Result<()> {
+        let merged = || {
+            let mut merged = self.state.read().remembered.clone();
+            for (member, last) in all {
+                let known = merged.entry(*member).or_insert(*last);
+                *known = (*known).max(*last);
+            }
+            merged.retain(|member, _| is_member(*member));
+            merged
+        };
+        if merged() == self.state.read().remembered {
+            return Ok(());
+        }
+        self.save(|state| state.remembered = merged())
+    }
+
     fn save(&self, change: impl FnOnce(&mut MemberState)) -> Result<()> {
         let mut writer = self.writer.lock();
         if let Some(reason) = &writer.failure {
@@ -287,7 +324,7 @@ fn crc(slot: &[u8]) -> u32 {
 fn encode(sequence: u64, state: &MemberState) -> Result<Vec<u8>> {
     let mut slot = Vec::with_capacity(SLOT_BYTES);
     slot.extend_from_slice(MAGIC);
-    let is_plain = state.incarnation == 0 && state.owed.is_none();
+    let is_plain = state.incarnation == 0 && state.owed.is_none() && state.remembered.is_empty();
     let (version, founders_max) = match is_plain {
         true => (VERSION_PLAIN, FOUNDERS_BYTES_MAX_PLAIN),
         false => (VERSION, FOUNDERS_BYTES_MAX),
@@ -325,6 +362,17 @@ fn encode(sequence: u64, state: &MemberState) -> Result<Vec<u8>> {
     }
     slot.extend_from_slice(&(founders.len() as u32).to_le_bytes());
     slot.extend_from_slice(&founders);
+    let room = (SLOT_BYTES - slot.len()).saturating_sub(1) / REMEMBERED_BYTES;
+    let kept = state.remembered.len().min(room).min(usize::from(u8::MAX));
+    if kept > 0 {
+        slot.push(kept as u8);
+        for (member, last) in state.remembered.iter().take(kept) {
+            let leader = last.leader_id;
+            for number in [*member, leader.term, leader.node_id, last.index] {
+                slot.extend_from_slice(&number.to_le_bytes());
+            }
+        }
+    }
     slot.resize(SLOT_BYTES, 0);
     let crc = crc(&slot);
     slot[CRC_RANGE].copy_from_slice(&crc.to_le_bytes());
@@ -427,6 +475,15 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
             Some(founders.map_err(|error| corrupt(74, &error.to_string()))?)
         }
     };
+    let mut remembered = Acknowledgements::new();
+    if version > VERSION_PLAIN {
+        // Founders may take all of the slot.
+        for _ in 0..reader.u8().unwrap_or(0) {
+            let mut number = || reader.u64().ok_or_else(short);
+            let (member, term, node_id, index) = (number()?, number()?, number()?, number()?);
+            remembered.insert(member, log_id(term, node_id, index));
+        }
+    }
     let state = MemberState {
         cluster_id,
         member_id,
@@ -435,6 +492,7 @@ fn decode(path: &Path, offset: u64, slot: &[u8]) -> Result<(u64, MemberState)> {
         vote,
         incarnation,
         owed,
+        remembered,
     };
     Ok((sequence, state))
 }
@@ -474,6 +532,7 @@ pub(crate) fn fuzz_seed() -> Vec<u8> {
         }),
         incarnation: 1 << 50,
         owed: Some(log_id(6, 200, 77)),
+        remembered: [(300, log_id(6, 200, 70)), (9, log_id(5, 9, 66))].into(),
     };
     let mut slot = encode(9, &state).expect("it fits");
     let used = slot.iter().rposition(|byte| *byte != 0);
@@ -520,6 +579,7 @@ mod tests {
             vote: None,
             incarnation: 9,
             owed: None,
+            remembered: Acknowledgements::new(),
         }
     }
 
@@ -623,6 +683,51 @@ mod tests {
             ..state(77, 5)
         };
         assert_eq!(read, Some(expected));
+    }
+
+    /// Only members count, the greater entry stays, and a vote beside it is not touched. Where founders leave no room, what
+    /// is remembered has none, and nothing fails.
+    #[test]
+    fn what_others_have_acknowledged_is_remembered_where_there_is_room() {
+        let disk = disk();
+        let file = MemberFile::create(&disk, dir(), state(77, 5)).expect("create");
+        file.save_vote(&vote(3)).expect("save");
+        let at = |term, index| log_id(term, 1, index);
+        let told = [(1, at(2, 10)), (5, at(2, 9)), (8, at(2, 8))].into();
+        file.remember(&told, |id| id != 8).expect("save");
+        let older = [(1, at(1, 99)), (5, at(2, 11))].into();
+        file.remember(&older, |id| id != 8).expect("save");
+        drop(file);
+        let file = MemberFile::open(&disk, dir()).expect("open");
+        let found = [1, 5, 8].map(|id| file.read_remembered(id));
+        assert_eq!(found, [Some(at(2, 10)), Some(at(2, 11)), None]);
+        assert_eq!(number(&file), 3);
+        let many: Acknowledgements = (0..300).map(|id| (id, at(4, id))).collect();
+        for room in [0, REMEMBERED_BYTES, 5 * REMEMBERED_BYTES] {
+            let mut filled = state(77, 5);
+            let name = |bytes| "n".repeat(bytes);
+            let bytes_of = |bytes| {
+                let member = Member {
+                    name: name(bytes),
+                    ..Member::default()
+                };
+                let nodes: BTreeMap<u64, Member> = [(1, member)].into();
+                let founders = Membership::new(vec![[1].into()], nodes).expect("a member");
+                let mut out = Vec::new();
+                record::encode_membership(&founders, &mut out);
+                (out.len(), founders)
+            };
+            let fixed = bytes_of(1000).0 - 1000;
+            let (bytes, founders) = bytes_of(FOUNDERS_BYTES_MAX - room - fixed);
+            assert_eq!(bytes, FOUNDERS_BYTES_MAX - room);
+            filled.founders = Some(founders);
+            filled.remembered = many.clone();
+            let slot = encode(7, &filled).expect("it fits");
+            let (_, read) = decode(Path::new("MEMBER"), 0, &slot).expect("it is valid");
+            assert_eq!(read.founders, filled.founders);
+            let kept = room.saturating_sub(1) / REMEMBERED_BYTES;
+            assert_eq!(read.remembered.len(), kept, "in {room} bytes");
+        }
     }
 
     #[test]

@@ -133,6 +133,7 @@ impl Member {
             is_existing: self.is_existing,
             database,
             // So that every table is read, and members are compared, within a run.
+            memory_interval: Duration::from_secs(2),
             scrub_interval: Duration::from_secs(3),
             corrupt_check_interval: Duration::from_secs(7),
             snapshot_entries: 200,

@@ -42,6 +42,8 @@ pub struct NodeConfig {
     /// How far the next leader's estimate of a lease's remaining time may be too high before the remaining
     /// time is replicated. Leases renewed more often than this write nothing to the log.
     pub lease_checkpoint_interval: Duration,
+    /// How often the leader tells the others what members have acknowledged, for them to remember.
+    pub memory_interval: Duration,
     /// Each table is read within this time, so that damage is found; zero turns it off.
     pub scrub_interval: Duration,
     /// How often the leader compares the data of the voters; zero turns it off.
@@ -95,6 +97,7 @@ impl NodeConfig {
             election_timeout: Duration::from_millis(1000),
             request_timeout: Duration::from_secs(7),
             lease_checkpoint_interval: Duration::from_secs(60),
+            memory_interval: Duration::from_secs(60),
             scrub_interval: Duration::from_secs(24 * 3600),
             corrupt_check_interval: Duration::from_secs(12 * 3600),
             snapshot_entries: 10_000,

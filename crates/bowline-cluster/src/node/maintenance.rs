@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::leader_request::LeaderRequest;
 use super::space::Reserved;
-use super::{comparison, repair, scrubber};
+use super::{comparison, memory, repair, scrubber};
 use crate::error::Result;
 use crate::types::NodeId;
 
@@ -42,6 +42,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             repair::run(&core),
             scrubber::run(&core),
             comparison::run(&core),
+            memory::run(&core),
         )
     };
     tokio::select! {

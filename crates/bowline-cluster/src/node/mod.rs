@@ -12,6 +12,7 @@
 //! | `start` | the identity of a directory, and the start of a node |
 //! | `admission` | admission of an empty or restored directory |
 //! | `owed` | acknowledged entries that a member has lost |
+//! | `memory` | what members remember of each other's acknowledgements |
 //! | `restored` | the proof that a restored member may vote |
 //! | `proposer` | commands into the log, replies out of the state machine |
 //! | `proposal` | checks of proposals |
@@ -39,6 +40,7 @@ mod leader_request;
 mod lessor;
 mod limits;
 mod maintenance;
+mod memory;
 mod owed;
 mod proposal;
 mod proposer;

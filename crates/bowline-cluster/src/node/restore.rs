@@ -29,6 +29,7 @@ use super::restored::owed_at_first;
 use super::start::{file_id_base, founders, hash, make_parents, membership};
 use crate::error::{Error, Result};
 use crate::member_file::{MemberFile, MemberState};
+use crate::peer::Acknowledgements;
 use crate::raft::state_machine::encode_mark;
 use crate::types::{NodeId, StoredMembership, log_id};
 
@@ -153,6 +154,7 @@ pub fn restore(saved: &mut Saved<'_>, config: &NodeConfig) -> Result<Restored> {
             incarnation,
             // A cluster of one asks nobody.
             owed: (founders.len() > 1).then(owed_at_first),
+            remembered: Acknowledgements::new(),
         };
         MemberFile::create(&*config.vfs, dir, state)?;
         Ok(())

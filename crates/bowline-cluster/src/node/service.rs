@@ -14,7 +14,8 @@ use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposal;
 use super::proposer::Handed;
 use crate::peer::{
-    ClusterMember, ClusterMembers, Confirmation, INCOMING_DIR, SnapshotData, SnapshotFile, Unfit,
+    Acknowledgements, ClusterMember, ClusterMembers, Confirmation, INCOMING_DIR, SnapshotData,
+    SnapshotFile, Unfit,
 };
 use crate::raft::network::PeerService;
 use crate::types::{LogId, NodeId, SnapshotMeta, Vote};
@@ -52,6 +53,11 @@ impl PeerService for Service {
     async fn acknowledged(&self, leader: &Vote, last: LogId) -> Result<(), Status> {
         let compared = self.0.compare_acknowledged(leader, last).await;
         compared.map_err(|error| Status::unavailable(error.to_string()))
+    }
+
+    async fn remember(&self, leader: &Vote, all: Acknowledgements) -> Result<(), Status> {
+        let remembered = self.0.remember(leader, all).await;
+        remembered.map_err(|error| Status::unavailable(error.to_string()))
     }
 
     async fn led_by(&self, leader: &Vote) -> Result<(), Status> {

@@ -23,8 +23,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bowline::vfs::Vfs;
@@ -45,7 +45,9 @@ use super::suspension::Suspensions;
 use super::{lessor, maintenance};
 use crate::error::{Error, Result};
 use crate::member_file::{FOUNDERS_BYTES_MAX, MemberFile, MemberState};
-use crate::peer::{self, ClusterMembers, Listener, MemberIdentity, Peers, Port};
+use crate::peer::{
+    self, Acknowledgements, ClusterMembers, Listener, MemberIdentity, Memory, Peers, Port,
+};
 use crate::raft::log_store::{LogStore, Replay};
 use crate::raft::state_machine::StateMachine;
 use crate::raft::waiters::Waiters;
@@ -299,6 +301,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
                 vote: None,
                 incarnation,
                 owed: None,
+                remembered: Acknowledgements::new(),
             },
             votes_after: Duration::ZERO,
         });
@@ -328,6 +331,7 @@ async fn identify(config: &NodeConfig) -> Result<Identity> {
         vote: None,
         incarnation,
         owed: None,
+        remembered: Acknowledgements::new(),
     };
     refuse_a_lost_directory(config, &state).await?;
     Ok(Identity {
@@ -678,7 +682,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     let damage = Arc::<super::damage::Damage>::default();
     let noted = damage.clone();
     peers.tell_of_damage(move |reason| noted.note(reason));
-    Ok(Arc::new(Core {
+    let core = Arc::new(Core {
         cluster_id,
         member_id,
         incarnation: identity.state.incarnation,
@@ -714,7 +718,10 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         started: tokio::time::Instant::now(),
         heard_ms: AtomicU64::new(0),
         votes_after: identity.votes_after,
-    }))
+    });
+    let memory: Weak<dyn Memory> = Arc::<Core>::downgrade(&core);
+    core.peers.remember_by(memory);
+    Ok(core)
 }
 
 /// Lets a member stand for election after the time in which it gives no vote, not even to itself. The times

@@ -47,6 +47,8 @@ pub(crate) struct Link {
     options: PeerOptions,
     state: Mutex<State>,
     acknowledged: Mutex<Option<Acknowledged>>,
+    /// The number of the acknowledgements that the peer was told last.
+    told: AtomicU64,
     /// The number of connection failures in a row.
     failures: AtomicU32,
     /// Whether the peer has answered since the last failure. Read without the lock when an answer arrives.
@@ -103,6 +105,7 @@ impl Link {
             incarnation: AtomicU64::new(0),
             options,
             acknowledged: Mutex::default(),
+            told: AtomicU64::new(0),
             state: Mutex::new(State {
                 urls,
                 next: 0,
@@ -138,6 +141,11 @@ impl Link {
         known
             .filter(|known| known.leader == *leader)
             .map(|known| known.last)
+    }
+
+    /// Notes that the peer is told this number; whether that is new to it.
+    pub(crate) fn is_told(&self, number: u64) -> bool {
+        self.told.swap(number, Ordering::Relaxed) != number
     }
 
     /// Notes an acknowledgement to `leader`.

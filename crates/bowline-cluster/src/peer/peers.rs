@@ -16,9 +16,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bowline_proto::peer as wire;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -26,7 +27,7 @@ use super::address::{check_addresses, check_sender};
 use super::client::PeerClient;
 use super::link::Link;
 use super::options::PeerOptions;
-use crate::types::{Member, NodeId};
+use crate::types::{LogId, Member, NodeId};
 
 /// A member's identity in messages.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -37,6 +38,17 @@ pub struct MemberIdentity {
     pub member_id: NodeId,
     /// The incarnation of its directory; 0 from before there were incarnations.
     pub incarnation: u64,
+}
+
+/// The last entries that members have acknowledged.
+pub type Acknowledgements = BTreeMap<NodeId, LogId>;
+
+/// What a member remembers of the others' acknowledgements, for elections.
+pub(crate) trait Memory: Send + Sync {
+    /// The last entry that a member is known to have acknowledged.
+    fn acknowledged_by(&self, member: NodeId) -> Option<LogId>;
+    /// Handles what another member remembers of this one. An error: this member has lost it.
+    fn compare(self: Arc<Self>, last: LogId) -> BoxFuture<'static, Result<(), Status>>;
 }
 
 /// Looks up the incarnation of a member in the newest known membership.
@@ -54,6 +66,10 @@ struct Shared {
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
     /// From the newest known membership, once the consensus has started.
     incarnations: OnceLock<Incarnations>,
+    /// Once the node has started.
+    memory: OnceLock<Weak<dyn Memory>>,
+    /// What this member, leading, tells the others to remember; with a number that grows.
+    told: Mutex<(u64, Arc<Acknowledgements>)>,
     /// Is told of damage that was found in files that were to be sent.
     damage: OnceLock<Box<dyn Fn(String) + Send + Sync>>,
     /// One past the newest commit that any peer may have learnt from this member.
@@ -95,6 +111,8 @@ impl Peers {
                 options,
                 links: Mutex::new(BTreeMap::new()),
                 incarnations: OnceLock::new(),
+                memory: OnceLock::new(),
+                told: Mutex::default(),
                 damage: OnceLock::new(),
                 announced: AtomicU64::new(0),
             }),
@@ -104,6 +122,41 @@ impl Peers {
     /// Sets the source of incarnations. The first call counts.
     pub fn follow(&self, incarnations: impl Fn(NodeId) -> Option<u64> + Send + Sync + 'static) {
         let _ = self.shared.incarnations.set(Box::new(incarnations));
+    }
+
+    /// Sets who remembers acknowledgements. The first call counts.
+    pub(crate) fn remember_by(&self, memory: Weak<dyn Memory>) {
+        let _ = self.shared.memory.set(memory);
+    }
+
+    fn memory(&self) -> Option<Arc<dyn Memory>> {
+        self.shared.memory.get().and_then(Weak::upgrade)
+    }
+
+    /// The last entry that a member is known to have acknowledged.
+    pub(crate) fn acknowledged_by(&self, member: NodeId) -> Option<LogId> {
+        self.memory()?.acknowledged_by(member)
+    }
+
+    /// Handles what another member remembers of this one, before anything of an election is taken from it. An error: this
+    /// member has lost it.
+    pub(crate) async fn compare(&self, last: Option<LogId>) -> Result<(), Status> {
+        match (self.memory(), last) {
+            (Some(memory), Some(last)) => memory.compare(last).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells all other members to remember these acknowledgements, with what is sent to them next.
+    pub(crate) fn tell(&self, acknowledgements: Acknowledgements) {
+        let mut told = self.shared.told.lock();
+        *told = (told.0 + 1, Arc::new(acknowledgements));
+    }
+
+    /// What a peer was not told yet. It counts as told from now on: if that is lost, a later one replaces it.
+    pub(crate) fn news_for(&self, link: &Link) -> Option<Arc<Acknowledgements>> {
+        let told = self.shared.told.lock();
+        link.is_told(told.0).then(|| told.1.clone())
     }
 
     /// Sets the callback for damage in files that were to be sent. The first call counts.

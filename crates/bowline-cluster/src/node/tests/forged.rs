@@ -122,6 +122,7 @@ impl Known {
             entries,
             // More than there is would be owed: it may have been lost.
             acknowledged: acknowledged.filter(|id| !is_owed(id)).map(of),
+            acknowledgements: Vec::new(),
         }
     }
 }

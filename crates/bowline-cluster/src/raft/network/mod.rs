@@ -114,6 +114,37 @@ pub struct Network {
 }
 
 impl Network {
+    /// A request for the peer's vote, with what this member remembers of the peer.
+    fn ballot(&self, request: &VoteRequest<TypeConfig>) -> bowline_proto::peer::VoteRequest {
+        let remembered = self.peers.acknowledged_by(self.link.target());
+        bowline_proto::peer::VoteRequest {
+            remembered: remembered.as_ref().map(wire::put_log_id),
+            ..wire::put_vote_request(self.peers.sender(&self.link), request)
+        }
+    }
+
+    /// The peer's answer to a request for its vote, unless the peer remembers what this member has lost.
+    async fn counted(
+        &self,
+        reply: bowline_proto::peer::VoteReply,
+        request: &VoteRequest<TypeConfig>,
+    ) -> Result<VoteResponse<TypeConfig>, RpcError> {
+        let read = async {
+            let remembered = reply.remembered;
+            let reply = wire::get_vote_reply(reply)?;
+            wire::check_ahead(&reply.vote, request.vote.leader_id.term)?;
+            let newest = match reply.vote.leader_id > request.vote.leader_id {
+                true => &reply.vote,
+                false => &request.vote,
+            };
+            let remembered = wire::get_remembered(remembered, newest)?;
+            self.peers.compare(remembered).await?;
+            Ok(reply)
+        };
+        let read: Result<_, Status> = read.await;
+        read.map_err(|status| self.failure(RPCTypes::Vote, &status))
+    }
+
     fn failure(&self, action: RPCTypes, status: &Status) -> RpcError {
         failure(&self.peers, &self.link, self.lane, action, status)
     }
@@ -171,15 +202,6 @@ fn failure(peers: &Peers, link: &Link, lane: Lane, action: RPCTypes, status: &St
         return RPCError::Unreachable(Unreachable::from_string(reason));
     }
     RPCError::Network(NetworkError::from_string(reason))
-}
-
-fn get_vote_reply(
-    reply: bowline_proto::peer::VoteReply,
-    request: &VoteRequest<TypeConfig>,
-) -> Result<VoteResponse<TypeConfig>, Status> {
-    let reply = wire::get_vote_reply(reply)?;
-    wire::check_ahead(&reply.vote, request.vote.leader_id.term)?;
-    Ok(reply)
 }
 
 /// The replies of one stream.
@@ -324,6 +346,10 @@ impl RaftNetworkV2<TypeConfig> for Network {
                 if sequence == 1 {
                     let acknowledged = link.acknowledged(&leader);
                     message.acknowledged = acknowledged.as_ref().map(wire::put_log_id);
+                    let news = peers.news_for(&link);
+                    message.acknowledgements = news.map_or_else(Vec::new, |news| {
+                        news.iter().map(wire::put_acknowledgement).collect()
+                    });
                 }
                 message
             });
@@ -356,12 +382,9 @@ impl RaftNetworkV2<TypeConfig> for Network {
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
         let mut client = self.client(RPCTypes::Vote)?;
-        let call = client.vote(wire::put_vote_request(
-            self.peers.sender(&self.link),
-            &request,
-        ));
+        let call = client.vote(self.ballot(&request));
         let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
-        get_vote_reply(reply, &request).map_err(|status| self.failure(RPCTypes::Vote, &status))
+        self.counted(reply, &request).await
     }
 
     async fn pre_vote(
@@ -370,12 +393,9 @@ impl RaftNetworkV2<TypeConfig> for Network {
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
         let mut client = self.client(RPCTypes::Vote)?;
-        let call = client.pre_vote(wire::put_vote_request(
-            self.peers.sender(&self.link),
-            &request,
-        ));
+        let call = client.pre_vote(self.ballot(&request));
         let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
-        get_vote_reply(reply, &request).map_err(|status| self.failure(RPCTypes::Vote, &status))
+        self.counted(reply, &request).await
     }
 
     async fn full_snapshot(

@@ -17,7 +17,7 @@ use openraft::Raft;
 use openraft::alias::SnapshotOf;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::metrics::RaftMetrics;
-use openraft::raft::{AppendEntriesRequest, StreamAppendResult, VoteRequest};
+use openraft::raft::{AppendEntriesRequest, StreamAppendResult, VoteRequest, VoteResponse};
 use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -26,7 +26,8 @@ use super::wire;
 use crate::peer::port::Connected;
 use crate::peer::receiver::Receiver;
 use crate::peer::{
-    ClusterMembers, Confirmation, INCOMING_DIR, Peers, SnapshotData, SnapshotFile, Unfit,
+    Acknowledgements, ClusterMembers, Confirmation, INCOMING_DIR, Peers, SnapshotData,
+    SnapshotFile, Unfit,
 };
 use crate::types::{LogId, NodeId, Payload, Proposal, SnapshotMeta, TypeConfig, Vote};
 
@@ -71,6 +72,10 @@ pub trait PeerService: Send + Sync + 'static {
     async fn read_index(&self, from: NodeId, level: Confirmation) -> Result<u64, Status>;
     /// Handles a leader's report of this member's acknowledgements. An error refuses the leader's entries.
     async fn acknowledged(&self, _leader: &Vote, _last: LogId) -> Result<(), Status> {
+        Ok(())
+    }
+    /// Remembers what members have acknowledged to the leader of `vote`. An error refuses the leader's entries.
+    async fn remember(&self, _leader: &Vote, _all: Acknowledgements) -> Result<(), Status> {
         Ok(())
     }
     /// Notes the leader of a stream or a snapshot before anything of it is taken. An error refuses it.
@@ -189,7 +194,7 @@ impl Requests {
     }
 
     async fn try_next(&mut self) -> Result<Option<AppendEntriesRequest<TypeConfig>>, Status> {
-        let Some(request) = self.streaming.message().await? else {
+        let Some(mut request) = self.streaming.message().await? else {
             return Ok(None);
         };
         self.received += 1;
@@ -205,6 +210,7 @@ impl Requests {
             )));
         }
         let acknowledged = request.acknowledged;
+        let acknowledgements = std::mem::take(&mut request.acknowledgements);
         let vote = wire::get_leader_vote(request.vote)?;
         if self.checked != Some(vote) {
             wire::check_own(&vote, self.from)?;
@@ -231,6 +237,10 @@ impl Requests {
         if let Some(last) = acknowledged {
             let last = wire::get_acknowledged(last, &vote)?;
             self.service.acknowledged(&vote, last).await?;
+        }
+        if !acknowledgements.is_empty() {
+            let all = wire::get_acknowledgements(acknowledgements, &vote)?;
+            self.service.remember(&vote, all).await?;
         }
         Ok(Some(request))
     }
@@ -336,10 +346,21 @@ where
     }
 
     /// A vote request, decoded and checked.
+    /// An answer to a candidate, with what this member remembers of it.
+    fn ballot(&self, candidate: NodeId, reply: &VoteResponse<TypeConfig>) -> proto::VoteReply {
+        let remembered = self.peers.acknowledged_by(candidate);
+        proto::VoteReply {
+            remembered: remembered.as_ref().map(wire::put_log_id),
+            ..wire::put_vote_reply(reply)
+        }
+    }
+
     async fn voting(&self, request: proto::VoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
         let from = self.check(request.sender)?;
+        let remembered = request.remembered;
         let request = wire::get_vote_request(request)?;
         self.check_vote(from, &request.vote)?;
+        let remembered = wire::get_remembered(remembered, &request.vote)?;
         if !self.service.may_vote() {
             return Err(Status::unavailable(
                 "this member gives no vote now: it has just been started, and may have promised its \
@@ -347,7 +368,8 @@ where
             ));
         }
         match self.service.is_member(from).await {
-            // Meanwhile a leader may have said what this member lacks.
+            // Meanwhile a leader may have said what this member lacks; the candidate may remember it, too.
+            true if let Err(lost) = self.peers.compare(remembered).await => Err(lost),
             true if !self.service.may_vote() => Err(Status::unavailable(
                 "this member has yet to get back what it had acknowledged",
             )),
@@ -490,7 +512,7 @@ where
         let answer = if reply.vote_granted { "yes" } else { "no" };
         let (node, term) = (leader_id.node_id, leader_id.term);
         tracing::trace!(target: MESSAGES, "a vote for {node:016x} in term {term}: {answer}");
-        Ok(Response::new(wire::put_vote_reply(&reply)))
+        Ok(Response::new(self.ballot(node, &reply)))
     }
 
     async fn pre_vote(
@@ -498,10 +520,9 @@ where
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
         let request = self.voting(request.into_inner()).await?;
-        let reply = self.raft.pre_vote(request).await;
-        Ok(Response::new(wire::put_vote_reply(
-            &reply.map_err(stopped)?,
-        )))
+        let node = request.vote.leader_id.node_id;
+        let reply = self.raft.pre_vote(request).await.map_err(stopped)?;
+        Ok(Response::new(self.ballot(node, &reply)))
     }
 
     async fn snapshot(

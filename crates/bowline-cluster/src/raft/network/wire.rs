@@ -8,7 +8,7 @@ use openraft::raft::{
 };
 use tonic::Status;
 
-use crate::peer::SnapshotFile;
+use crate::peer::{Acknowledgements, SnapshotFile};
 use crate::record::{self, RecordError};
 use crate::types::{
     Entry, LeaderId, LogId, Membership, NodeId, SnapshotMeta, TypeConfig, Vote, log_id,
@@ -28,6 +28,8 @@ pub(super) const TERM_MAX: u64 = 1 << 62;
 /// raise its term, because of pre-votes. So one forged message cannot use up the terms: that would take a
 /// billion.
 pub(super) const TERMS_AHEAD_MAX: u64 = 1 << 32;
+/// More members than any cluster has.
+const MEMBERS_MAX: usize = 1 << 10;
 /// The largest index: at a million entries a second, a log reaches it after 2,000 years.
 pub(super) const INDEX_MAX: u64 = 1 << 56;
 /// The approximate limit of a request with several entries. A larger one is split.
@@ -143,6 +145,7 @@ pub(super) fn put_append(
         committed: request.leader_commit.as_ref().map(put_log_id),
         entries: request.entries.iter().map(put_entry).collect(),
         acknowledged: None,
+        acknowledgements: Vec::new(),
     }
 }
 
@@ -283,6 +286,36 @@ pub(super) fn get_acknowledged(id: wire::LogId, vote: &Vote) -> Result<LogId, St
     Ok(last)
 }
 
+pub(super) fn put_acknowledgement((member_id, last): (&NodeId, &LogId)) -> wire::Acknowledgement {
+    wire::Acknowledgement {
+        member_id: *member_id,
+        last: Some(put_log_id(last)),
+    }
+}
+
+/// What the leader of `vote` says that members have acknowledged to it.
+pub(super) fn get_acknowledgements(
+    all: Vec<wire::Acknowledgement>,
+    vote: &Vote,
+) -> Result<Acknowledgements, Status> {
+    if all.len() > MEMBERS_MAX {
+        return Err(invalid("more members than a cluster has"));
+    }
+    let get = |one: wire::Acknowledgement| {
+        let last = get_acknowledged(present(one.last, "entry")?, vote)?;
+        Ok((one.member_id, last))
+    };
+    all.into_iter().map(get).collect()
+}
+
+/// What another member remembers that this one has acknowledged, in a message with `vote`.
+pub(super) fn get_remembered(
+    id: Option<wire::LogId>,
+    vote: &Vote,
+) -> Result<Option<LogId>, Status> {
+    id.map(|id| get_acknowledged(id, vote)).transpose()
+}
+
 pub(super) fn put_append_reply(sequence: u64, result: &AppendResult) -> wire::AppendReply {
     use wire::append_reply::Result as Reply;
     let result = match result {
@@ -316,6 +349,7 @@ pub(super) fn put_vote_request(
         vote: Some(put_vote(&request.vote)),
         last: request.last_log_id.as_ref().map(put_log_id),
         leadership_transfer: request.leadership_transfer,
+        remembered: None,
     }
 }
 
@@ -332,6 +366,7 @@ pub(super) fn put_vote_reply(reply: &VoteResponse<TypeConfig>) -> wire::VoteRepl
         vote: Some(put_vote(&reply.vote)),
         granted: reply.vote_granted,
         last: reply.last_log_id.as_ref().map(put_log_id),
+        remembered: None,
     }
 }
 

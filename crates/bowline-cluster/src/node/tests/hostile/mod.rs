@@ -170,6 +170,7 @@ async fn a_forged_vote_is_refused_and_not_written_down() {
         last,
         // Claims that the leader requested it, so that no lease protects from it.
         leadership_transfer: true,
+        remembered: None,
     };
     let stranger = proto::VoteRequest {
         sender: Some(proto::Sender {
@@ -264,6 +265,7 @@ async fn an_entry_that_cannot_be_applied_is_not_acknowledged() {
             }),
             committed: None,
             acknowledged: None,
+            acknowledgements: Vec::new(),
             entries: vec![proto::Entry {
                 head: head.into(),
                 payload: record::payload(&entry),
