@@ -548,11 +548,16 @@ async fn a_leader_whose_machine_was_suspended_does_not_believe_its_lease() {
     cluster.shutdown().await;
 }
 
-/// A leader that nobody hears any more may have a successor by the time its lease is over.
+/// A leader that nobody hears any more may have a successor by the time its lease is over: a lease that it knows, with its
+/// keys, may have ended there.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_whose_lease_is_over_does_not_believe_it() {
+    const ID: i64 = 5;
     let cluster = Cluster::start(|_| {});
     let (leader, others) = cluster.led().await;
+    let ttl = Duration::from_secs(600);
+    leader.client.lease_grant(ID, ttl).await.unwrap();
+    assert_eq!(leader.client.lease_keep_alive(ID).await.unwrap(), Some(ttl));
     eventually("it holds the lease", || leader.client.holds_lease()).await;
     let paused = others.map(Member::pause);
     eventually("its lease is over", || !leader.client.holds_lease()).await;
@@ -560,6 +565,20 @@ async fn a_leader_whose_lease_is_over_does_not_believe_it() {
         leader.client.core().is_leading(),
         "it has heard of no other"
     );
+    let core = leader.client.core();
+    let told = core.answer(LeaderRequest::LeaseTimeToLive {
+        id: ID,
+        with_keys: true,
+    });
+    let waiting = &core.counts.waiting_to_confirm;
+    let waits = eventually("it asks a majority", || {
+        waiting.load(Ordering::Relaxed) == 1
+    });
+    tokio::select! {
+        biased;
+        answer = told => panic!("{answer:?} without a majority"),
+        () = waits => {}
+    }
     drop(paused);
     cluster.shutdown().await;
 }
