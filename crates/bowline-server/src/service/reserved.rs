@@ -40,19 +40,26 @@ pub(super) struct Reserved {
 
 /// Reserves memory for the reply of a transaction; none for one that reads nothing.
 pub(super) async fn reserve(context: &Context, txn: &Txn) -> Result<Option<Reserved>, Status> {
-    let mut reads = Vec::new();
-    add_reads(txn, &mut reads);
-    if reads.is_empty() {
+    let branches = [&txn.success, &txn.failure].map(|ops| {
+        let mut reads = Vec::new();
+        add_reads(ops, &mut reads);
+        reads
+    });
+    let mut reads = branches.iter().flatten();
+    let count = reads.clone().count();
+    if count == 0 {
         return Ok(None);
     }
+    let are_few = count <= FEW_KEYS && reads.all(|read| read.range_end.is_empty());
     let db = context.client.db().clone();
-    let are_few = reads.len() <= FEW_KEYS && reads.iter().all(|read| read.range_end.is_empty());
+    // Only one of the branches is taken.
+    let measure = move || -> bowline::Result<u64> {
+        let [success, failure] = &branches;
+        Ok(reply_bytes(&db, success)?.max(reply_bytes(&db, failure)?))
+    };
     let bytes = match are_few {
-        true => reply_bytes(&db, &reads),
-        false => {
-            let measured = context.wide_reads.run(move || reply_bytes(&db, &reads));
-            measured.await?
-        }
+        true => measure(),
+        false => context.wide_reads.run(measure).await?,
     };
     let bytes = bytes.map_err(status)?;
     let account = current_account(&context.memory);
@@ -60,16 +67,25 @@ pub(super) async fn reserve(context: &Context, txn: &Txn) -> Result<Option<Reser
         true => account.wide_read().await,
         false => None,
     };
-    let charged = usize::try_from(2 * bytes).unwrap_or(usize::MAX / 2);
+    let charged = usize::try_from(charged_bytes(bytes)).unwrap_or(usize::MAX / 2);
     Ok(Some(Reserved {
         _charge: Charge::of(&account, charged)?,
         _turn: turn,
     }))
 }
 
-/// What a transaction may read for its reply, in both branches.
-fn add_reads(txn: &Txn, reads: &mut Vec<RangeOp>) {
-    for op in txn.success.iter().chain(&txn.failure) {
+/// What is charged for a reply of so many bytes. More than a transaction may read is refused as that once it is read, and
+/// no message is made of it: a refusal for want of memory would say that it can be had later.
+fn charged_bytes(reply_bytes: u64) -> u64 {
+    match reply_bytes >= TXN_BYTES_MAX {
+        true => TXN_BYTES_MAX,
+        false => 2 * reply_bytes,
+    }
+}
+
+/// What the operations of a branch may read for the reply; of a nested transaction, both of its branches.
+fn add_reads(ops: &[Op], reads: &mut Vec<RangeOp>) {
+    for op in ops {
         match op {
             Op::Range(range) if !range.count_only => reads.push(range.clone()),
             Op::Put(put) if put.prev_kv => reads.push(RangeOp {
@@ -81,7 +97,10 @@ fn add_reads(txn: &Txn, reads: &mut Vec<RangeOp>) {
                 range_end: delete.range_end.clone(),
                 ..RangeOp::default()
             }),
-            Op::Txn(inner) => add_reads(inner, reads),
+            Op::Txn(inner) => {
+                add_reads(&inner.success, reads);
+                add_reads(&inner.failure, reads);
+            }
             Op::Range(_) | Op::Put(_) | Op::DeleteRange(_) => {}
         }
     }
