@@ -289,6 +289,35 @@ impl MemberFile {
         self.save(|state| state.remembered = merged())
     }
 
+    /// Reads both copies back from the disk, and writes them anew if one is damaged. Gives the damage.
+    pub(crate) fn mend(&self) -> Result<Option<Error>> {
+        let damage = {
+            let writer = self.writer.lock();
+            let expected = (writer.sequence, self.state());
+            let wrong = || Error::corrupt(&self.path, 0, "a copy of the vote is not the last one");
+            let read_back = |slot| match read_slot(&*writer.file, &self.path, slot) {
+                Ok(found)
+                    if encode(found.0, &found.1).ok() == encode(expected.0, &expected.1).ok() =>
+                {
+                    Ok(())
+                }
+                Ok(_) => Err(wrong()),
+                Err(error) => Err(error),
+            };
+            match [0, 1].map(read_back) {
+                [Ok(()), Ok(())] => None,
+                [Err(error @ Error::Io { .. }), _] | [_, Err(error @ Error::Io { .. })] => {
+                    return Err(error);
+                }
+                [Err(damage), _] | [_, Err(damage)] => Some(damage),
+            }
+        };
+        if damage.is_some() {
+            self.save(|_| {})?;
+        }
+        Ok(damage)
+    }
+
     fn save(&self, change: impl FnOnce(&mut MemberState)) -> Result<()> {
         let mut writer = self.writer.lock();
         if let Some(reason) = &writer.failure {

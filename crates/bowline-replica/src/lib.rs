@@ -506,6 +506,15 @@ impl Replica {
         Ok(Some((frozen, applied.mark)))
     }
 
+    /// Reads the manifest back from the disk, and writes it anew if it is damaged. Gives the damage.
+    ///
+    /// # Errors
+    /// `Storage` when the disk fails.
+    pub fn mend_manifest(&self) -> Result<Option<Error>> {
+        let mended = self.core().engine.mend_manifest()?;
+        Ok(mended.map(Error::from))
+    }
+
     /// The files of another member's [`Replica::freeze`], so that they can be checked before they are
     /// installed. Errors name `source`.
     ///

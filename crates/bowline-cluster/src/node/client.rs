@@ -71,6 +71,8 @@ pub struct NodeMetrics {
     pub repairs: u64,
     /// Tables that the scrubber has read.
     pub tables_scrubbed: u64,
+    /// Damage outside of tables that the scrubber has found: in the log, the manifest, `MEMBER`.
+    pub damage_found: u64,
     /// Comparisons of the voters' data that this member has made as the leader.
     pub comparisons: u64,
     /// Times from this member's proposal until the leader has applied it.
@@ -527,6 +529,7 @@ impl LocalClient {
             apply_lag: committed.saturating_sub(core.applied_next()),
             repairs: core.repairs.counted(),
             tables_scrubbed: load(&counts.tables_scrubbed),
+            damage_found: load(&counts.damage_found),
             comparisons: load(&counts.comparisons),
             commit_times: counts.commit_times.read(),
             log_flush_times: core.log.flush_times(),

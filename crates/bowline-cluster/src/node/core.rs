@@ -111,6 +111,8 @@ pub(crate) struct Counts {
     pub(crate) repair_pauses: AtomicU64,
     /// Tables that the scrubber has read.
     pub(crate) tables_scrubbed: AtomicU64,
+    /// Damage outside of tables that the scrubber has found.
+    pub(crate) damage_found: AtomicU64,
     /// Comparisons of the voters' data that this leader has completed.
     pub(crate) comparisons: AtomicU64,
     /// Completed rounds of the lessor on this leader.

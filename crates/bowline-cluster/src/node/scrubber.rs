@@ -1,8 +1,16 @@
-//! The scrubber: reads every table within a configurable span, so that damage is found while other members have
+//! The scrubber: reads every file of a member within a configurable span, so that damage is found while other members have
 //! the data, and not when it is needed.
 //!
-//! One table after the other, in the order of their names, with equal pauses. Only the table that is being read is
-//! kept from removal.
+//! One table after the other, in the order of their names, with equal pauses. After the last table come the manifest, the file
+//! `MEMBER` and the log. Only the table that is being read is kept from removal.
+//!
+//! | damage in | what is done |
+//! |---|---|
+//! | a table | the tables are replaced by the leader's ([`repair`](super::repair)) |
+//! | the manifest, `BOWLINE`, `MEMBER` | written anew at once: what they say is in memory |
+//! | the log | told: at its next start the member gets it back from the others, and votes only then ([`owed`](super::owed)) |
+//!
+//! The log and `MEMBER` are read beside their writers, a part at a time.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,16 +55,64 @@ pub(crate) async fn run(core: &Core) {
         let read = read.await.map_err(Error::stopped);
         match core.noting(read.and_then(|read| read)) {
             Ok(Some((name, count))) => {
+                if name.is_empty() {
+                    read_the_rest(core).await;
+                }
                 last = name;
                 let share = span / u32::try_from(count.max(1)).unwrap_or(u32::MAX);
                 pause = share.max(PAUSE_MIN);
                 core.counts.tables_scrubbed.fetch_add(1, Ordering::Relaxed);
             }
-            Ok(None) => pause = PAUSE_EMPTY.min(span),
+            Ok(None) => {
+                read_the_rest(core).await;
+                pause = PAUSE_EMPTY.min(span);
+            }
             Err(error) => {
                 tracing::error!(%error, "a table of this member is damaged");
                 pause = PAUSE_EMPTY;
             }
         }
+    }
+}
+
+/// Reads what is not in tables.
+async fn read_the_rest(core: &Core) {
+    let (replica, member) = (core.replica.clone(), core.log.member().clone());
+    let mending = crate::blocking::spawn(move || -> [Result<Option<Error>>; 2] {
+        let manifest = replica.mend_manifest().map_err(Error::from);
+        let member = member.mend().map_err(Error::from);
+        [
+            manifest.map(|damage| damage.map(Error::from)),
+            member.map(|damage| damage.map(Error::from)),
+        ]
+    });
+    for mended in mending.await.into_iter().flatten() {
+        match mended {
+            Ok(None) => {}
+            Ok(Some(damage)) => {
+                core.counts.damage_found.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(%damage, "a file of this member was damaged; it is written anew");
+            }
+            Err(error) => tracing::warn!(%error, "a file of this member cannot be read back"),
+        }
+    }
+    let mut from = 0;
+    loop {
+        let log = core.log.clone();
+        let read = crate::blocking::spawn(move || log.verify(from)).await;
+        match read {
+            Ok(Ok(Some(next))) => from = next,
+            Ok(Ok(None)) | Err(_) => return,
+            Ok(Err(error)) => {
+                core.counts.damage_found.fetch_add(1, Ordering::Relaxed);
+                tracing::error!(
+                    %error,
+                    "the log of this member is damaged: restart it while the others are there, and it gets the log \
+                     back from them"
+                );
+                return;
+            }
+        }
+        tokio::time::sleep(PAUSE_MIN).await;
     }
 }

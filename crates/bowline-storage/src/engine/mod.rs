@@ -304,6 +304,15 @@ impl Engine {
         self.core.data_bytes()
     }
 
+    /// Reads the manifest, and the file that names it, back from the disk, and replaces both if they are damaged. Gives the
+    /// damage.
+    ///
+    /// # Errors
+    /// `Io` when they cannot be read or written; `Poisoned` when it is unknown which manifest is the current one.
+    pub fn mend_manifest(&self) -> Result<Option<Error>> {
+        self.core.versions.mend()
+    }
+
     /// Runs `look` while no flush and no compaction creates or removes a file. Writes go on.
     pub fn while_files_rest<R>(&self, look: impl FnOnce() -> R) -> R {
         let _flushing = self.flusher.lock();

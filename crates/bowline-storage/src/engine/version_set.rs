@@ -102,6 +102,41 @@ impl VersionSet {
         self.manifest.lock().manifest.retract()
     }
 
+    /// Reads the manifest, and the file that names it, back from the disk. If they are not what was written, a new manifest
+    /// with the same state takes their place. Gives the damage.
+    ///
+    /// # Errors
+    /// Those of [`VersionSet::replace_manifest`]; `Io` when they cannot be read.
+    pub(super) fn mend(&self) -> Result<Option<Error>> {
+        let mut guard = self.manifest.lock();
+        let ManifestState { manifest, state } = &mut *guard;
+        manifest.check_intact()?;
+        let (vfs, layout) = (&*self.files.vfs, &self.files.layout);
+        let wrong = |what: &str| Error::corrupt(&layout.manifest(manifest.number()), 0, what);
+        let read_back = || -> Result<()> {
+            let expected = Identity {
+                database_id: self.database_id,
+                manifest: manifest.number(),
+            };
+            if Identity::read(vfs, layout)?.as_ref() != Some(&expected) {
+                return Err(wrong("it is not the one that BOWLINE names"));
+            }
+            let (found, position) = Manifest::read(vfs, layout, &expected)?;
+            // A torn end takes back the last edit, or lacks what follows it.
+            match position.end.next_multiple_of(8) == manifest.size_bytes() && found == *state {
+                true => Ok(()),
+                false => Err(wrong("it does not say what was written to it")),
+            }
+        };
+        match read_back() {
+            Ok(()) => Ok(None),
+            Err(error @ Error::Io { .. }) => Err(error),
+            Err(damage) => self
+                .replace_manifest(manifest, state)
+                .map(|()| Some(damage)),
+        }
+    }
+
     /// Records an edit durably, then calls `publish` with the new state, still under the lock.
     pub(super) fn record(
         &self,

@@ -1,6 +1,6 @@
 //! Damaged tables are replaced by another member's, and members that differ are named.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use bowline_replica::{AlarmKind, Compare, Relation, Target};
@@ -103,6 +103,84 @@ async fn the_scrubber_finds_damage_and_the_tables_are_replaced() {
     three.stop(member).await;
     let config = three.configs[member].clone();
     three.nodes[member] = Some(start(&config).await);
+    three.assert_equal().await;
+    three.shutdown().await;
+}
+
+/// Inverts a bit of a file on a running member's disk.
+fn spoil_file(disk: &SimDisk, path: &Path, at: u64) {
+    let file = disk.open(path, OpenMode::ReadWrite).unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, at).unwrap();
+    file.write_at(&[byte[0] ^ 1], at).unwrap();
+    file.sync_data().unwrap();
+}
+
+/// Files in a directory of the disk whose names have such a start and end.
+fn named(disk: &SimDisk, dir: &str, start: &str, end: &str) -> Vec<PathBuf> {
+    let mut names = disk.read_dir(Path::new(dir)).unwrap();
+    names.retain(|name| name.starts_with(start) && name.ends_with(end));
+    names.sort();
+    names.iter().map(|name| Path::new(dir).join(name)).collect()
+}
+
+/// The scrubber read tables only: what had rotted in the manifest, in `MEMBER` or in the log was found by the next start,
+/// which it kept from happening, or not in time to be mended from what is in memory.
+#[tokio::test]
+async fn the_scrubber_reads_every_file_and_mends_those_that_are_in_memory() {
+    let mut three = filled(|config| config.scrub_interval = Duration::from_millis(100)).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    let disk = three.disks[member].clone();
+    let core = three.client(member).core().clone();
+    let found = || core.counts.damage_found.load(Ordering::Relaxed);
+    let read = || core.counts.tables_scrubbed.load(Ordering::Relaxed);
+    eventually("all is read once", || read() > 20).await;
+    assert_eq!(found(), 0, "all is sound");
+    for slot in [0, 1] {
+        let before = found();
+        spoil_file(&disk, Path::new("db/MEMBER"), slot * 4096 + 50);
+        eventually("a copy of the vote is mended", || found() > before).await;
+    }
+    let manifest = named(&disk, "db", "manifest-", "").pop().unwrap();
+    for (path, at) in [(manifest, 40), (Path::new("db/BOWLINE").to_owned(), 20)] {
+        let before = found();
+        spoil_file(&disk, &path, at);
+        eventually("it is replaced", || found() > before).await;
+    }
+    let before = (found(), read());
+    eventually("all is read again", || read() > before.1 + 20).await;
+    assert_eq!(found(), before.0, "nothing is damaged any more");
+    drop(core);
+    three.stop(member).await;
+    let config = three.configs[member].clone();
+    three.nodes[member] = Some(start(&config).await);
+    assert!(!three.client(member).core().owes());
+    // The log is told of, and mended by the next start.
+    let core = three.client(member).core().clone();
+    surely(&three.client(member), &put("a", &"v".repeat(10_000))).await;
+    surely(&three.client(member), &put("b", &"v".repeat(10_000))).await;
+    three.assert_equal().await;
+    let written = |path: &Path| {
+        let file = disk.open(path, OpenMode::Read).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes.iter().rposition(|byte| *byte != 0).unwrap() as u64
+    };
+    // The newest one is prepared, and empty yet.
+    let mut segments = named(&disk, "db/log", "", ".log").into_iter();
+    let segment = segments.rfind(|path| written(path) > 20_000).unwrap();
+    // In the value of one of the last entries.
+    spoil_file(&disk, &segment, written(&segment) - 5_000);
+    let found = || core.counts.damage_found.load(Ordering::Relaxed);
+    eventually("damage of the log is found", || found() > 0).await;
+    drop(core);
+    three.stop(member).await;
+    three.nodes[member] = Some(start(&config).await);
+    eventually("it has its log again", || {
+        !three.client(member).core().owes()
+    })
+    .await;
     three.assert_equal().await;
     three.shutdown().await;
 }

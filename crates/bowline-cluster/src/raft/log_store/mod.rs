@@ -313,6 +313,12 @@ impl LogStore {
         }
     }
 
+    /// Reads a part of the log on the disk from `from` on, to find damage. Gives where the next part begins, or `None` at the
+    /// end. Blocks.
+    pub(crate) fn verify(&self, from: u64) -> Result<Option<u64>, LogStoreError> {
+        self.shared.verify(from)
+    }
+
     /// Passes the engine's log to `look`, for its size and its entries.
     pub fn with_log<T>(&self, look: impl FnOnce(&Log) -> T) -> Option<T> {
         self.shared.log.lock().as_ref().map(look)

@@ -95,6 +95,31 @@ impl LogReader {
 }
 
 impl Shared {
+    /// Reads a part of the log from `from` on, where it lies on the disk. Gives where the next part begins, or `None` at the
+    /// end. Blocks.
+    pub(super) fn verify(&self, from: u64) -> Result<Option<u64>, LogStoreError> {
+        let (first, end, generation) = {
+            let view = self.view.lock();
+            // Entries that are in memory, too, but not those that are not on the disk yet. The engine counts from 1.
+            let end = view.next().min(self.sync.durable_index());
+            (from.max(view.first()), end, view.generation())
+        };
+        if first >= end {
+            return Ok(None);
+        }
+        let read = self.read_disk(first, end, Amount::Portion);
+        let is_same = {
+            let view = self.view.lock();
+            view.generation() == generation && view.first() <= first
+        };
+        match read {
+            Ok(entries) => Ok(entries.last().map(|last| last.log_id.index + 1)),
+            // A truncation or a purge came in between.
+            Err(_) if !is_same => Ok(Some(first)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// The entries `from..end`, which must all be on disk.
     fn read_disk(&self, from: u64, end: u64, amount: Amount) -> Result<Vec<Entry>, LogStoreError> {
         let mut entries: Vec<Entry> = Vec::new();

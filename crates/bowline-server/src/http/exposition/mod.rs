@@ -223,6 +223,12 @@ fn member_rows(node: &NodeMetrics, status: &Status) -> Vec<Row> {
             node.tables_scrubbed,
         ),
         (
+            "damage_found_total",
+            "counter",
+            "Damage outside of tables that was found by reading: in the log, the manifest, the member's file.",
+            node.damage_found,
+        ),
+        (
             "comparisons_total",
             "counter",
             "Comparisons of the data of all voters by this member as the leader.",
