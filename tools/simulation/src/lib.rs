@@ -35,13 +35,17 @@ mod clients;
 mod cluster;
 pub mod entropy;
 mod faults;
+mod history;
 mod holders;
 mod hurt;
 mod member;
 mod operator;
+mod remote;
 mod run;
+mod runtime;
 mod story;
 mod subscribers;
+mod told;
 mod trace;
 mod wire;
 

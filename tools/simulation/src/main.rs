@@ -45,6 +45,7 @@ impl Arguments {
             members: self.members.unwrap_or(drawn),
             // `--one` is given what applies.
             fills_disks: self.options.fills_disks || !self.is_one && seed.is_multiple_of(5),
+            serves: self.options.serves || !self.is_one && seed % 3 == 1,
             ..self.options.clone()
         }
     }
@@ -94,6 +95,7 @@ fn arguments() -> Arguments {
             "--once" => parsed.is_once = true,
             "--coverage" => parsed.tells_coverage = true,
             "--full-disks" => options.fills_disks = true,
+            "--served" => options.serves = true,
             "--story" => options.tells_messages = true,
             "--wire" => options.traces_wire = true,
             count => parsed.seeds = number(count),
@@ -114,7 +116,7 @@ fn arguments() -> Arguments {
 fn usage(reason: &str) -> ! {
     eprintln!("{reason}");
     eprintln!(
-        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage] [--one] [--full-disks] [--story] [--wire]"
+        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage] [--one] [--full-disks] [--served] [--story] [--wire]"
     );
     std::process::exit(2)
 }
@@ -199,6 +201,9 @@ fn to_run(seed: u64, options: &Options) -> Vec<String> {
     ];
     if options.fills_disks {
         arguments.push("--full-disks".to_owned());
+    }
+    if options.serves {
+        arguments.push("--served".to_owned());
     }
     if options.tells_messages {
         arguments.push("--story".to_owned());

@@ -25,10 +25,10 @@ use std::time::Duration;
 
 use bowline_testing::linear;
 
-pub use crate::clients::Counts;
 use crate::cluster::Cluster;
 use crate::entropy;
 use crate::faults::{Injector, plan};
+pub use crate::history::Counts;
 use crate::hurt;
 use crate::story::Story;
 
@@ -53,6 +53,8 @@ pub struct Options {
     pub without: BTreeSet<usize>,
     /// Whether disks are full at times.
     pub fills_disks: bool,
+    /// Whether the members are behind the shipped server, and there are users over the network.
+    pub serves: bool,
     /// Whether the trace has what members send each other: votes, entries, snapshots.
     pub tells_messages: bool,
     /// Whether the trace has what arrives on each connection.
@@ -66,6 +68,7 @@ impl Default for Options {
             virtual_seconds: 60,
             without: BTreeSet::new(),
             fills_disks: false,
+            serves: false,
             tells_messages: false,
             traces_wire: false,
         }
@@ -147,7 +150,12 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         .map(|(_, fault)| fault)
         .collect();
     let mut injector = Injector::new(left);
-    let mut cluster = Cluster::new(options.members, fastrand::u64(..), options.traces_wire);
+    let mut cluster = Cluster::new(
+        options.members,
+        fastrand::u64(..),
+        options.serves,
+        options.traces_wire,
+    );
     let trace = cluster.trace.clone();
     let history = cluster.history.clone();
     let story = Story {
