@@ -53,18 +53,20 @@ impl From<&Changes> for Told {
     }
 }
 
-impl From<&Batch> for Told {
-    fn from(batch: &Batch) -> Told {
-        let told = batch.events.iter();
-        let told = told.map(|event| change!(event, event.kind == EventKind::Delete));
-        Told {
-            revision: batch.revision,
-            changes: told.collect(),
-        }
-    }
-}
-
 impl Told {
+    /// The revisions of a batch, which may have several.
+    pub(crate) fn all_of(batch: &Batch) -> impl Iterator<Item = Told> {
+        let revisions = batch.events.chunk_by(|a, b| a.revision() == b.revision());
+        revisions.map(|events| {
+            let changes = events.iter();
+            let changes = changes.map(|event| change!(event, event.kind == EventKind::Delete));
+            Told {
+                revision: events[0].revision(),
+                changes: changes.collect(),
+            }
+        })
+    }
+
     /// What it says of registers.
     pub(crate) fn registers(&self) -> impl Iterator<Item = ((usize, Revision), Held)> {
         self.changes.iter().filter_map(|change| {

@@ -51,11 +51,9 @@ impl Watch {
         let watch = self.program.client.watch(KeyRange::all()).from(*next);
         let mut watcher = watch.await?;
         while let Some(batch) = watcher.next().await? {
-            if batch.is_progress() {
-                continue;
-            }
+            Told::all_of(&batch).for_each(|told| self.tell(News::Told(told)));
+            // All up to there has come, it says.
             *next = batch.revision + 1;
-            self.tell(News::Told(Told::from(&batch)));
             if self.random.u32(0..MOVES) == 0 {
                 return Ok(());
             }
