@@ -53,6 +53,8 @@ pub(crate) struct Cluster {
     pub(crate) operator: Operator,
     /// Users over the network, if there are any.
     remotes: Option<Remotes>,
+    /// Whether the programs of users over the network are stopped.
+    pub(crate) users_paused: bool,
     fence: Fence,
     /// What faults have met.
     pub(crate) met: BTreeMap<String, u64>,
@@ -98,6 +100,7 @@ impl Cluster {
             terms: BTreeMap::new(),
             failure: None,
             remotes: None,
+            users_paused: false,
             fence: Fence::default(),
             random,
         };
@@ -172,6 +175,11 @@ impl Cluster {
         states.map(|(_, state)| state).collect()
     }
 
+    /// The host of a machine of users.
+    pub(crate) fn user_host(&self, user: usize) -> usize {
+        self.members.len() + user
+    }
+
     /// Moves everything by one step.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
@@ -187,7 +195,7 @@ impl Cluster {
             self.judge(member);
         }
         if let Some(remotes) = &mut self.remotes {
-            remotes.drive(STEP);
+            remotes.drive(STEP, self.users_paused);
             if let Err(reason) = self.subscribers.take_remote() {
                 self.fail(reason);
             }

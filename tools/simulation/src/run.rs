@@ -27,7 +27,7 @@ use bowline_testing::linear;
 
 use crate::cluster::Cluster;
 use crate::entropy;
-use crate::faults::{Injector, plan};
+use crate::faults::{Injector, plan, plan_of_users};
 pub use crate::history::Counts;
 use crate::hurt;
 use crate::story::Story;
@@ -138,12 +138,16 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     entropy::set_time(Some(Duration::ZERO));
     fastrand::seed(seed);
     let span = Duration::from_secs(options.virtual_seconds);
-    let planned = plan(
+    let mut planned = plan(
         fastrand::u64(..),
         options.members + 1,
         span,
         options.fills_disks,
     );
+    if options.serves {
+        let of_users = plan_of_users(fastrand::u64(..), options.members + 1, span);
+        planned.extend(of_users);
+    }
     let faults = planned.iter().map(ToString::to_string).collect();
     let left: Vec<_> = { planned.into_iter().enumerate() }
         .filter(|(number, _)| !options.without.contains(number))

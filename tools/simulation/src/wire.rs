@@ -359,8 +359,10 @@ impl State {
             return;
         }
         if let Some(trace) = &self.trace {
-            let what = format_args!("connection {number}: {event} from {}", name(sender));
-            trace.note(name(receiver), what);
+            let [sender, receiver] =
+                [sender, receiver].map(|host| host_name(host, self.clients_from));
+            let what = format_args!("connection {number}: {event} from {sender}");
+            trace.note(receiver, what);
         }
         match event {
             Event::Connect => {
@@ -407,6 +409,14 @@ impl State {
                 }
             }
         }
+    }
+}
+
+/// The name of a host in the trace: of a member, or of a machine of users.
+fn host_name(host: usize, clients_from: usize) -> String {
+    match host.checked_sub(clients_from) {
+        None => name(host),
+        Some(user) => format!("u{user}"),
     }
 }
 

@@ -129,10 +129,12 @@ impl Remotes {
         fastrand::Rng::with_seed(self.random.u64(..))
     }
 
-    /// Moves them by one step.
-    pub(crate) fn drive(&mut self, step: Duration) {
+    /// Moves them by one step, in which they may be stopped.
+    pub(crate) fn drive(&mut self, step: Duration, is_paused: bool) {
         self.runtime.pass(step);
-        self.runtime.drive(step);
+        if !is_paused {
+            self.runtime.drive(step);
+        }
     }
 
     /// Reads everything, when nobody writes any more.
