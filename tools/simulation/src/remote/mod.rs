@@ -21,7 +21,7 @@ mod watch;
 
 use std::time::Duration;
 
-use bowline_client::{Client, Error};
+use bowline_client::{Client, Code, Error};
 
 use crate::history::History;
 use crate::runtime::VirtualRuntime;
@@ -184,7 +184,11 @@ impl Program {
             | Error::Compacted { .. }
             | Error::FutureRevision
             | Error::LeaseNotFound => true,
-            Error::UnknownOutcome { cause } => return self.judge(cause),
+            // A member whose table is damaged met it, perhaps when it was done.
+            Error::UnknownOutcome { cause } => match **cause {
+                Error::Other { code, .. } => code == Code::DataLoss,
+                ref cause => return self.judge(cause),
+            },
             _ => false,
         };
         if !is_expected {
