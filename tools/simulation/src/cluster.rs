@@ -14,6 +14,7 @@ use crate::clients::Client;
 use crate::entropy;
 use crate::history::History;
 use crate::holders::{Holder, PREFIX};
+use crate::hurt::Answer;
 use crate::member::{End, Member, Role, name};
 use crate::operator::Operator;
 use crate::remote::fence::Fence;
@@ -323,6 +324,12 @@ impl Cluster {
         if let Some(remotes) = &mut self.remotes {
             remotes.read_all(self.clients_pause_max);
         }
+    }
+
+    /// Has users over the network, if there are any, look for a member that answers a read and then a put.
+    pub(crate) fn ask_users(&self) -> Vec<(String, Answer)> {
+        let remotes = self.remotes.as_ref();
+        remotes.map_or_else(Vec::new, Remotes::ask)
     }
 
     /// The entries that members have applied are the same: they have the same terms.

@@ -3,7 +3,8 @@
 //! `simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage]`
 //!
 //! One seed in ten has five members and one in fifty seven, unless `--members` says how many. In one seed of five disks are
-//! full at times, with `--full-disks` in all.
+//! full at times, with `--full-disks` in all. In one of three the members are behind the shipped server, and there are users
+//! over the network, with `--served` in all.
 //!
 //! Each seed runs twice, each time in a process of its own, and both runs must be the same: in one process the second run
 //! would find counters of the first. With `--once` only every tenth seed does. A seed that fails is shrunk: faults are left

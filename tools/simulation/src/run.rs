@@ -12,6 +12,9 @@
 //! - the key of a lease is there for as long as its holder was promised, and gone in the end; until then every answer and
 //!   list has the lease, and none has it after it was revoked;
 //! - every watch is told every change once and in order, wherever it goes on, and all members have the same past;
+//! - nobody has a lock while another holds it, and nothing that an older holder writes lands after what a newer one has
+//!   written (`remote`);
+//! - a reply over the network is as fresh as it was asked for, and an error is one that its reader knows;
 //! - a member never follows an earlier leader again, by term and id;
 //! - members that have applied the same entries have the same trees, and in the end all have applied the same;
 //! - with the leader hurt for long, in whatever way, the others answer soon (`hurt`);

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bowline::Revision;
-use bowline_client::{Compare, Error, LeaseId, Operation, ReadLevel};
+use bowline_client::{Compare, Error, KeepAlive, LeaseId, Operation, ReadLevel};
 use bowline_proto::v3lockpb::lock_client::LockClient;
 use bowline_proto::v3lockpb::{LockRequest, UnlockRequest};
 
@@ -122,12 +122,19 @@ impl Locker {
     /// Writes for a while, and gives the lock back or forgets it.
     async fn hold(&mut self, mut held: Held) {
         let millis = held.ttl.as_millis() as u64;
+        let kept = match self.random.u8(0..3) {
+            0 => self.keep(&held).await,
+            _ => None,
+        };
         for _ in 0..self.random.u8(1..6) {
             match self.random.u8(0..8) {
                 0..=1 => self.renew(&mut held).await,
                 // It may be too late afterwards.
                 2 => self.sleep(millis / 2..millis * 2).await,
                 _ => self.sleep(0..millis / 4).await,
+            }
+            if let Some(kept) = &kept {
+                self.believe(&mut held, kept);
             }
             if !self.write(&held).await {
                 return;
@@ -138,6 +145,21 @@ impl Locker {
             1 => self.revoke(&held).await,
             _ => {}
         }
+    }
+
+    /// Has the library renew the lease from now on.
+    async fn keep(&self, held: &Held) -> Option<KeepAlive> {
+        let kept = self.program.client.keep_alive_ms(held.lease).await;
+        self.judged("a keep-alive", kept)
+    }
+
+    /// Takes the library at its word: the lease lives for as long as it says, by a clock that may be slower than the
+    /// leader's.
+    fn believe(&self, held: &mut Held, kept: &KeepAlive) {
+        let slower = held.ttl * (100 - LEFT_PERCENT) / 100;
+        let left = kept.remaining().saturating_sub(slower);
+        held.promised = held.promised.max(self.now() + left);
+        self.fence.promise(held.token, held.promised);
     }
 
     async fn renew(&self, held: &mut Held) {

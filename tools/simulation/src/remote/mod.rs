@@ -24,6 +24,7 @@ use std::time::Duration;
 use bowline_client::{Client, Code, Error};
 
 use crate::history::History;
+use crate::hurt::{Answer, KEY};
 use crate::runtime::VirtualRuntime;
 use crate::subscribers::Subscribers;
 use crate::trace::Trace;
@@ -137,6 +138,17 @@ impl Remotes {
         }
     }
 
+    /// Has each look for a member that answers a linearizable read, and then a put.
+    pub(crate) fn ask(&self) -> Vec<(String, Answer)> {
+        let asked = self.programs.iter().map(|program| {
+            let answer = Answer::default();
+            let asking = program.clone().ask(answer.clone());
+            self.runtime.spawn(asking);
+            (program.name.clone(), answer)
+        });
+        asked.collect()
+    }
+
     /// Reads everything, when nobody writes any more.
     pub(crate) fn read_all(&mut self, pause_max: Duration) {
         for program in self.programs.clone() {
@@ -157,6 +169,22 @@ impl Program {
             name: format!("{}.{part}", self.name),
             ..self.clone()
         }
+    }
+
+    /// Asks until it is answered.
+    async fn ask(self, answer: Answer) {
+        const PAUSE: Duration = Duration::from_millis(100);
+        while let Err(error) = self.client.get(KEY).await {
+            self.note(format_args!("a read fails: {error}"));
+            self.judge(&error);
+            tokio::time::sleep(PAUSE).await;
+        }
+        while let Err(error) = self.client.put(KEY, "").await {
+            self.note(format_args!("a put fails: {error}"));
+            self.judge(&error);
+            tokio::time::sleep(PAUSE).await;
+        }
+        *answer.lock() = Some(Ok(()));
     }
 
     fn note(&self, what: impl std::fmt::Display) {
@@ -183,7 +211,8 @@ impl Program {
             | Error::TooManyConflicts { .. }
             | Error::Compacted { .. }
             | Error::FutureRevision
-            | Error::LeaseNotFound => true,
+            | Error::LeaseNotFound
+            | Error::LeaseLost { .. } => true,
             // A member whose table is damaged met it, perhaps when it was done.
             Error::UnknownOutcome { cause } => match **cause {
                 Error::Other { code, .. } => code == Code::DataLoss,
