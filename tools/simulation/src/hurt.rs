@@ -6,15 +6,14 @@
 //! the network must find a member that does so, whichever they have talked to before.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_cluster::{LocalClient, ReadLevel};
 use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
-use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
 use crate::member::name;
+use crate::remote::program::{Answer, KEY};
 
 /// Nobody asks anything for so long.
 const IDLE: Duration = Duration::from_secs(3);
@@ -27,11 +26,6 @@ const FOUND_WITHIN: Duration = Duration::from_secs(8);
 const REST: Duration = Duration::from_secs(1);
 /// The most a message takes on a slow path: the round trip is longer than the interval of heartbeats.
 const SLOW: Duration = Duration::from_millis(90);
-
-pub(crate) const KEY: &[u8] = b"beside a member that is hurt";
-
-/// Where the answer to a question appears.
-pub(crate) type Answer = Arc<Mutex<Option<Result<(), String>>>>;
 
 /// How a member is hurt.
 #[derive(Clone, Copy, Debug)]

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use bowline::{Changes, Revision, Watcher};
 
 use super::event::{bytes_of, event_of};
-use super::feed::ALONE_INTERVAL;
 use super::message::encoded;
+use super::options::ALONE_INTERVAL;
 use super::shard::{Shard, ToWake};
 use super::state::{Key, State};
 use super::stream_queue::{Offer, Sharing};

@@ -11,6 +11,7 @@ use bytes::Bytes;
 
 use super::event::{bytes_of, event_of, with_previous};
 use super::message::encoded;
+use super::options::ALONE_INTERVAL;
 use super::shard::{Shard, ToWake};
 use super::state::State;
 use super::stream_queue::{Offer, Sharing};
@@ -21,8 +22,6 @@ const BATCH_MAX: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
 /// The interval at which the threads check whether to stop.
 const NAP: Duration = Duration::from_millis(100);
-/// The interval at which the tasks of a simulation look for work.
-pub(super) const ALONE_INTERVAL: Duration = Duration::from_millis(3);
 
 /// What a feed keeps from one look for changes to the next.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use bowline_client::{Compare, Error, KeepAlive, LeaseId, Operation, ReadLevel};
 use bowline_proto::v3lockpb::lock_client::LockClient;
 use bowline_proto::v3lockpb::{LockRequest, UnlockRequest};
 
-use super::Program;
 use super::fence::{self, Fence, GUARDED};
+use super::program::Program;
 use crate::holders::LEFT_PERCENT;
 
 const LOCK: &str = "lock";

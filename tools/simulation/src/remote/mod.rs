@@ -6,6 +6,7 @@
 //!
 //! | module | who |
 //! |---|---|
+//! | `program` | what all of them have |
 //! | `user` | reads at every level, writes, and runs transactions |
 //! | `locker` | takes a lock, and writes what only its holder may write |
 //! | `fence` | judges the locks |
@@ -16,21 +17,22 @@
 
 pub(crate) mod fence;
 mod locker;
+pub(crate) mod program;
 mod user;
 mod watch;
 
 use std::time::Duration;
 
-use bowline_client::{Client, Code, Error};
+use bowline_client::Client;
 
 use crate::history::History;
-use crate::hurt::{Answer, KEY};
 use crate::runtime::VirtualRuntime;
 use crate::subscribers::Subscribers;
 use crate::trace::Trace;
 use crate::wire::Wire;
 use fence::Fence;
 use locker::Locker;
+use program::{Answer, Program};
 use user::User;
 
 /// The machines of users.
@@ -43,15 +45,6 @@ pub(crate) struct Remotes {
     runtime: VirtualRuntime,
     programs: Vec<Program>,
     random: fastrand::Rng,
-}
-
-/// What every user over the network has.
-#[derive(Clone)]
-struct Program {
-    name: String,
-    client: Client,
-    history: History,
-    trace: Trace,
 }
 
 impl Remotes {
@@ -159,70 +152,6 @@ impl Remotes {
                 pause_max,
             };
             self.runtime.spawn(user.read_all());
-        }
-    }
-}
-
-impl Program {
-    fn named(&self, part: &str) -> Program {
-        Program {
-            name: format!("{}.{part}", self.name),
-            ..self.clone()
-        }
-    }
-
-    /// Asks until it is answered.
-    async fn ask(self, answer: Answer) {
-        const PAUSE: Duration = Duration::from_millis(100);
-        while let Err(error) = self.client.get(KEY).await {
-            self.note(format_args!("a read fails: {error}"));
-            self.judge(&error);
-            tokio::time::sleep(PAUSE).await;
-        }
-        while let Err(error) = self.client.put(KEY, "").await {
-            self.note(format_args!("a put fails: {error}"));
-            self.judge(&error);
-            tokio::time::sleep(PAUSE).await;
-        }
-        *answer.lock() = Some(Ok(()));
-    }
-
-    fn note(&self, what: impl std::fmt::Display) {
-        self.trace.note(&self.name, what);
-    }
-
-    /// Judges an error: these are all that a sound program sees of a cluster under faults.
-    fn judge(&self, error: &Error) {
-        let is_expected = match error {
-            Error::NoLeader
-            | Error::NotLeader
-            | Error::LeaderChanged
-            | Error::NotForLearner
-            | Error::TooManyRequests
-            | Error::Stopped
-            | Error::ServerTimedOut { .. }
-            | Error::TimedOut
-            | Error::Unreachable { .. }
-            | Error::Disconnected { .. }
-            | Error::NoSpace
-            // A table is damaged, until it is replaced.
-            | Error::Corrupt
-            | Error::Conflict { .. }
-            | Error::TooManyConflicts { .. }
-            | Error::Compacted { .. }
-            | Error::FutureRevision
-            | Error::LeaseNotFound
-            | Error::LeaseLost { .. } => true,
-            // A member whose table is damaged met it, perhaps when it was done.
-            Error::UnknownOutcome { cause } => match **cause {
-                Error::Other { code, .. } => code == Code::DataLoss,
-                ref cause => return self.judge(cause),
-            },
-            _ => false,
-        };
-        if !is_expected {
-            self.history
-                .fail(format!("{}: an unexpected error: {error:?}", self.name));
         }
     }
 }

@@ -15,7 +15,7 @@ use bowline_testing::linear::{Held, Operation};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use super::Program;
+use super::program::Program;
 use crate::clients::{BLOCKS, KEYS, block, block_id, key, number};
 
 const LEVELS: [ReadLevel; 3] = [

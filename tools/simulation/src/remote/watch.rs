@@ -6,7 +6,7 @@ use std::time::Duration;
 use bowline::Revision;
 use bowline_client::{Error, KeyRange};
 
-use super::Program;
+use super::program::Program;
 use crate::subscribers::{Inbox, News};
 use crate::told::Told;
 
