@@ -1,8 +1,11 @@
 //! [`ClientBuilder`]: the settings of a client, and its construction.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::settings::Settings;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::settings::{Connector, Settings};
 use crate::{Client, Error, Result};
 
 /// The settings of a client. [`Client::builder`] gives one.
@@ -166,6 +169,17 @@ impl ClientBuilder {
     /// ```
     pub fn require_leader(mut self, yes: bool) -> Self {
         self.settings.require_leader = yes;
+        self
+    }
+
+    /// Makes its connections over something else than TCP, such as the network of a simulation. A channel connects at its
+    /// first request. For [`ClientBuilder::connect_lazy`]: the check of [`ClientBuilder::connect`] is over TCP.
+    #[doc(hidden)]
+    pub fn connector(
+        mut self,
+        connector: impl Fn(&Endpoint) -> Channel + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.connector = Some(Connector(Arc::new(connector)));
         self
     }
 

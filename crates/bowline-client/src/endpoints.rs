@@ -40,7 +40,10 @@ impl Endpoint {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES);
         let connections = (0..settings.connections_per_endpoint.max(1))
-            .map(|_| transport.connect_lazy())
+            .map(|_| match &settings.connector {
+                Some(connector) => (connector.0)(&transport),
+                None => transport.connect_lazy(),
+            })
             .collect();
         Ok(Endpoint {
             address: address.to_owned(),

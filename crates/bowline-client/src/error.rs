@@ -360,6 +360,10 @@ impl Error {
                 | Error::NotForLearner
                 | Error::Unreachable { .. }
                 | Error::Disconnected { .. }
+                | Error::Other {
+                    code: Code::DataLoss,
+                    ..
+                }
         )
     }
 
@@ -396,6 +400,18 @@ impl Error {
             }
         } else {
             self
+        }
+    }
+
+    /// This error, as the end of a read.
+    pub(crate) fn of_read(self) -> Error {
+        match self {
+            // The text is the member's own, and names what of its data is damaged.
+            Error::Other {
+                code: Code::DataLoss,
+                ..
+            } => Error::Corrupt,
+            other => other,
         }
     }
 

@@ -1,6 +1,10 @@
 //! The settings of a client, with their defaults.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
 
 /// What [`ClientBuilder`](crate::ClientBuilder) sets.
 #[derive(Debug, Clone)]
@@ -16,6 +20,17 @@ pub(crate) struct Settings {
     pub(crate) reply_bytes_max: usize,
     pub(crate) token: Option<String>,
     pub(crate) require_leader: bool,
+    pub(crate) connector: Option<Connector>,
+}
+
+/// Makes connections over something else than TCP.
+#[derive(Clone)]
+pub(crate) struct Connector(pub(crate) Arc<dyn Fn(&Endpoint) -> Channel + Send + Sync>);
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connector")
+    }
 }
 
 impl Default for Settings {
@@ -32,6 +47,7 @@ impl Default for Settings {
             reply_bytes_max: usize::MAX,
             token: None,
             require_leader: false,
+            connector: None,
         }
     }
 }

@@ -37,12 +37,15 @@ pub(crate) async fn wait_for_the_disk() {
 }
 
 /// Whether this thread is a simulation's only one.
-pub(crate) fn is_alone() -> bool {
+#[doc(hidden)]
+#[must_use]
+pub fn is_alone() -> bool {
     IS_ALONE.get()
 }
 
 /// Runs blocking work apart from the tasks of the runtime.
-pub(crate) fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+#[doc(hidden)]
+pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     match is_alone() {
         true => tokio::spawn(async move {
             wait_for_the_disk().await;

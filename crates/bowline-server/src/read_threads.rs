@@ -8,6 +8,7 @@
 use std::io;
 use std::sync::Arc;
 
+use bowline_cluster::blocking;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 use tonic::Status;
@@ -25,6 +26,10 @@ pub(crate) fn long_threads_max() -> usize {
 }
 
 fn cpus() -> usize {
+    if blocking::is_alone() {
+        // A simulation is the same on every machine.
+        return 1;
+    }
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
@@ -32,20 +37,22 @@ fn cpus() -> usize {
 #[derive(Debug)]
 pub(crate) struct ReadThreads {
     turns: Arc<Semaphore>,
-    /// Only its blocking threads are used.
+    /// Only its blocking threads are used. A simulation has none: there a read is a task.
     runtime: Option<Runtime>,
 }
 
 impl ReadThreads {
     /// At most `threads_max` threads with this name; they start on demand.
     pub(crate) fn new(name: &str, threads_max: usize) -> io::Result<Arc<ReadThreads>> {
-        let runtime = Builder::new_current_thread()
-            .max_blocking_threads(threads_max)
-            .thread_name(name)
-            .build()?;
+        let mut builder = Builder::new_current_thread();
+        builder.max_blocking_threads(threads_max).thread_name(name);
+        let runtime = match blocking::is_alone() {
+            true => None,
+            false => Some(builder.build()?),
+        };
         Ok(Arc::new(ReadThreads {
             turns: Arc::new(Semaphore::new(threads_max)),
-            runtime: Some(runtime),
+            runtime,
         }))
     }
 
@@ -56,16 +63,18 @@ impl ReadThreads {
     ) -> Result<T, Status> {
         // An error is impossible: the semaphore is never closed.
         let turn = self.turns.clone().acquire_owned().await;
-        let Some(runtime) = &self.runtime else {
-            return Err(Fault::Internal("its threads have ended".to_owned()).into());
-        };
-        let read = runtime.spawn_blocking(move || {
+        let read = move || {
             // The read goes on when the client goes away, so it keeps the turn.
             let _turn = turn;
             read()
-        });
-        let read = read.await;
-        read.map_err(|error| Fault::Internal(error.to_string()).into())
+        };
+        let reading = match &self.runtime {
+            Some(runtime) => runtime.spawn_blocking(read),
+            None => blocking::spawn(read),
+        };
+        reading
+            .await
+            .map_err(|error| Fault::Internal(error.to_string()).into())
     }
 }
 

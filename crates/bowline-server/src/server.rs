@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline_cluster::peer::PortLimits;
+use bowline_cluster::peer::{self, PortLimits};
 use bowline_cluster::{LocalClient, Node};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -84,17 +84,41 @@ impl Server {
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub async fn start(mut config: Config) -> Result<Server, ServeError> {
+    pub async fn start(config: Config) -> Result<Server, ServeError> {
+        let mut listeners = Vec::new();
+        for url in &config.listen_client_urls {
+            listeners.extend(bind(url).await?);
+        }
+        Server::start_with(config, listeners).await
+    }
+
+    /// Starts the node and a server whose clients come from a network in memory, and not from the sockets that the
+    /// configuration names: for simulations.
+    ///
+    /// # Errors
+    /// See [`ServeError`].
+    #[doc(hidden)]
+    pub async fn start_on(
+        config: Config,
+        listener: Box<dyn peer::Listener>,
+    ) -> Result<Server, ServeError> {
+        let listener = Listener::of(listener).map_err(|source| ServeError::System {
+            what: "an address",
+            source,
+        })?;
+        Server::start_with(config, vec![listener]).await
+    }
+
+    async fn start_with(
+        mut config: Config,
+        listeners: Vec<Listener>,
+    ) -> Result<Server, ServeError> {
         tracing::info!(
             "Bowline {} starts as node {:?} in the directory {}; its clients see etcd {VERSION}",
             env!("CARGO_PKG_VERSION"),
             config.node.name,
             config.node.data_dir.display()
         );
-        let mut listeners = Vec::new();
-        for url in &config.listen_client_urls {
-            listeners.extend(bind(url).await?);
-        }
         let mut for_metrics = Vec::new();
         for url in &config.listen_metrics_urls {
             for_metrics.extend(bind(url).await?);

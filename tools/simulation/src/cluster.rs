@@ -10,11 +10,15 @@ use bowline_cluster::{Leadership, LocalClient, ReadLevel};
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
-use crate::clients::{Client, History};
+use crate::clients::Client;
 use crate::entropy;
+use crate::history::History;
 use crate::holders::{Holder, PREFIX};
 use crate::member::{End, Member, Role, name};
 use crate::operator::Operator;
+use crate::remote::fence::Fence;
+use crate::remote::program::Answer;
+use crate::remote::{self, Remotes};
 use crate::subscribers::{POLL_EVERY, Subscribers};
 use crate::trace::Trace;
 use crate::wire::Wire;
@@ -48,6 +52,11 @@ pub(crate) struct Cluster {
     hashes: BTreeMap<u64, (usize, bowline::TreeHashes)>,
     subscribers: Subscribers,
     pub(crate) operator: Operator,
+    /// Users over the network, if there are any.
+    remotes: Option<Remotes>,
+    /// Whether the programs of users over the network are stopped.
+    pub(crate) users_paused: bool,
+    fence: Fence,
     /// What faults have met.
     pub(crate) met: BTreeMap<String, u64>,
     lives: u64,
@@ -60,17 +69,18 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The machines of so many founders, and a spare one.
-    pub(crate) fn new(founders: usize, seed: u64, traces_wire: bool) -> Cluster {
+    /// The machines of so many founders, and a spare one; and, if they are served, users over the network.
+    pub(crate) fn new(founders: usize, seed: u64, serves: bool, traces_wire: bool) -> Cluster {
         let machines = founders + 1;
         let mut random = fastrand::Rng::with_seed(seed);
         let trace = Trace::default();
         let wire_trace = traces_wire.then(|| trace.clone());
-        let wire = Wire::new(machines, random.u64(..), wire_trace);
-        let new = |number| Member::new(number, founders, &wire, trace.clone());
+        let users = if serves { remote::MACHINES } else { 0 };
+        let wire = Wire::new(machines, users, random.u64(..), wire_trace);
+        let new = |number| Member::new(number, founders, serves, &wire, trace.clone());
         let history = History::new(trace.clone());
         let compacts = random.u8(0..4) == 0;
-        Cluster {
+        let mut cluster = Cluster {
             now: Duration::ZERO,
             members: (0..machines).map(new).collect(),
             wire: wire.clone(),
@@ -90,8 +100,23 @@ impl Cluster {
             compacts,
             terms: BTreeMap::new(),
             failure: None,
+            remotes: None,
+            users_paused: false,
+            fence: Fence::default(),
             random,
+        };
+        if serves {
+            cluster.start_remotes();
         }
+        cluster
+    }
+
+    /// Users over the network begin.
+    fn start_remotes(&mut self) {
+        let (machines, seed) = (self.members.len(), self.random.u64(..));
+        let mut remotes = Remotes::new(machines, seed, &self.wire, &self.history, &self.trace);
+        remotes.start(self.clients_pause_max, &mut self.subscribers, &self.fence);
+        self.remotes = Some(remotes);
     }
 
     pub(crate) fn start(&mut self, member: usize) {
@@ -151,6 +176,11 @@ impl Cluster {
         states.map(|(_, state)| state).collect()
     }
 
+    /// The host of a machine of users.
+    pub(crate) fn user_host(&self, user: usize) -> usize {
+        self.members.len() + user
+    }
+
     /// Moves everything by one step.
     pub(crate) fn step(&mut self) {
         self.now += STEP;
@@ -164,6 +194,12 @@ impl Cluster {
                 self.has_started(member, &client);
             }
             self.judge(member);
+        }
+        if let Some(remotes) = &mut self.remotes {
+            remotes.drive(STEP, self.users_paused);
+            if let Err(reason) = self.subscribers.take_remote() {
+                self.fail(reason);
+            }
         }
         if self.now.as_millis().is_multiple_of(10) {
             self.compare_terms();
@@ -285,6 +321,15 @@ impl Cluster {
                 self.members[member].spawn(user.read_all());
             }
         }
+        if let Some(remotes) = &mut self.remotes {
+            remotes.read_all(self.clients_pause_max);
+        }
+    }
+
+    /// Has users over the network, if there are any, look for a member that answers a read and then a put.
+    pub(crate) fn ask_users(&self) -> Vec<(String, Answer)> {
+        let remotes = self.remotes.as_ref();
+        remotes.map_or_else(Vec::new, Remotes::ask)
     }
 
     /// The entries that members have applied are the same: they have the same terms.

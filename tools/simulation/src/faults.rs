@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::cluster::Cluster;
 use crate::member::{End, name};
+use crate::remote;
+use crate::wire::{Path, Wire};
 
 /// In place of a member: the one that leads when the fault begins.
 const LEADER: usize = usize::MAX;
@@ -58,6 +60,41 @@ enum Kind {
     SlowDisk(usize, u64),
     /// When this ends, the disk of a member is as it was when this began.
     Older(usize),
+    /// Something is wrong between a machine of users and a member.
+    OfUser {
+        user: usize,
+        member: usize,
+        what: OfUser,
+    },
+    /// All programs of users are stopped and continued: who holds a lock may lose it meanwhile.
+    UsersPaused,
+}
+
+/// What is wrong with the path between a user and a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum OfUser {
+    /// Nothing comes through.
+    Cut,
+    /// No answers come, or late.
+    Deaf,
+    /// What the member sends is lost.
+    Swallowed,
+    /// What goes to and fro takes so many milliseconds.
+    Slow(u64),
+    /// The connections are reset.
+    Reset,
+}
+
+impl OfUser {
+    fn name(self) -> &'static str {
+        match self {
+            OfUser::Cut => " (cut)",
+            OfUser::Deaf => " (deaf)",
+            OfUser::Swallowed => " (swallowed)",
+            OfUser::Slow(_) => " (slow)",
+            OfUser::Reset => " (reset)",
+        }
+    }
 }
 
 impl Kind {
@@ -93,12 +130,13 @@ impl Kind {
             | Kind::Rot(member, _)
             | Kind::SlowDisk(member, _)
             | Kind::Older(member)
+            | Kind::OfUser { member, .. }
             | Kind::Drift(member, _) => (member, None),
             Kind::Deaf(from, to)
             | Kind::Swallowed(from, to)
             | Kind::Reset(from, to)
             | Kind::MoveLead(from, to) => (from, Some(to)),
-            Kind::AllDown { .. } => return self,
+            Kind::AllDown { .. } | Kind::UsersPaused => return self,
         };
         if *first == LEADER {
             *first = cluster.leader();
@@ -185,6 +223,37 @@ pub(crate) fn plan(seed: u64, machines: usize, span: Duration, fills_disks: bool
             faults.extend(scene);
         }
         from += Duration::from_millis(random.u64(1..pause_max));
+    }
+    faults
+}
+
+/// What happens to users over the network, beside the faults of the members they reach.
+pub(crate) fn plan_of_users(seed: u64, machines: usize, span: Duration) -> Vec<Fault> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut faults = Vec::new();
+    let mut from = Duration::from_millis(random.u64(0..3_000));
+    while from < span * 2 / 3 {
+        let member = match random.bool() {
+            true => LEADER,
+            false => random.usize(0..machines),
+        };
+        let what = match random.u8(0..9) {
+            0..=1 => Some(OfUser::Cut),
+            2 => Some(OfUser::Deaf),
+            3 => Some(OfUser::Swallowed),
+            4 => Some(OfUser::Slow(random.u64(5..400))),
+            5..=7 => Some(OfUser::Reset),
+            _ => None,
+        };
+        let user = random.usize(0..remote::MACHINES);
+        let kind = match what {
+            Some(what) => Kind::OfUser { user, member, what },
+            None => Kind::UsersPaused,
+        };
+        let longest = [50, 600, 3_000][random.usize(0..3)];
+        let to = from + Duration::from_millis(random.u64(1..longest));
+        faults.push(Fault { kind, from, to });
+        from += Duration::from_millis(random.u64(1..3_000));
     }
     faults
 }
@@ -311,6 +380,7 @@ impl Injector {
         let mut drift = vec![0; count];
         let mut space = vec![None; count];
         let mut disk_delay = vec![Duration::ZERO; count];
+        let mut users_paused = false;
         for fault in &self.active {
             match fault.kind {
                 Kind::Down(member, _) => down[member] = true,
@@ -351,6 +421,11 @@ impl Injector {
                 Kind::SlowDisk(member, millis) => {
                     disk_delay[member] = Duration::from_millis(millis);
                 }
+                Kind::OfUser { user, member, what } => {
+                    let user = cluster.user_host(user);
+                    apply_of_user(what, user, member, &cluster.wire);
+                }
+                Kind::UsersPaused => users_paused = true,
                 Kind::Reset(..)
                 | Kind::MoveLead(..)
                 | Kind::BadFlush(..)
@@ -361,6 +436,7 @@ impl Injector {
                 | Kind::Replaced(_) => {}
             }
         }
+        cluster.users_paused = users_paused;
         for member in 0..count {
             // What supervises a process starts it again: on a full disk it may not have come up.
             let known = &cluster.members[member];
@@ -381,13 +457,33 @@ impl Injector {
     }
 }
 
+/// Makes the path between a user's host and a member as a fault wants it.
+fn apply_of_user(what: OfUser, user: usize, member: usize, wire: &Wire) {
+    let to_user = |change: &dyn Fn(&mut Path)| wire.set_path(member, user, change);
+    let to_member = |change: &dyn Fn(&mut Path)| wire.set_path(user, member, change);
+    match what {
+        OfUser::Cut => {
+            to_user(&|path| path.is_cut = true);
+            to_member(&|path| path.is_cut = true);
+        }
+        OfUser::Deaf => to_user(&|path| path.is_cut = true),
+        OfUser::Swallowed => to_user(&|path| path.swallows = true),
+        OfUser::Slow(millis) => {
+            let delay = Duration::from_millis(millis);
+            to_user(&|path| path.delay = (delay / 2, delay));
+            to_member(&|path| path.delay = (delay / 2, delay));
+        }
+        OfUser::Reset => {}
+    }
+}
+
 /// Counts what a fault meets: what it is, and whom.
 fn meet(kind: &Kind, cluster: &mut Cluster) {
     let leader = cluster.leader();
     let text = format!("{kind:?}");
     let what = text.split(['(', ' ']).next().unwrap_or_default();
     let whom = match *kind {
-        Kind::AllDown { .. } => "all",
+        Kind::AllDown { .. } | Kind::UsersPaused => "all",
         Kind::AllPausedBut(member) if member == leader => "all but the leader",
         Kind::AllPausedBut(_) => "all but a follower",
         Kind::Down(member, _)
@@ -407,6 +503,7 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Rot(member, _)
         | Kind::SlowDisk(member, _)
         | Kind::Older(member)
+        | Kind::OfUser { member, .. }
         | Kind::MoveLead(member, _) => match &cluster.members[member] {
             known if !known.is_up() => "one that is down",
             known if known.client().is_none() => "one that starts",
@@ -418,6 +515,7 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
     let how = match kind {
         Kind::Down(_, End::Killed) => " (killed)",
         Kind::Down(_, End::PowerLoss { .. }) => " (power loss)",
+        Kind::OfUser { what, .. } => what.name(),
         _ => "",
     };
     *cluster
@@ -448,7 +546,14 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         Kind::Replaced(member) => cluster.replace(member),
         Kind::Rot(member, seed) => cluster.members[member].rot(seed),
         Kind::Older(member) => cluster.copy_disk(member),
-        Kind::Full(..)
+        Kind::OfUser {
+            user,
+            member,
+            what: OfUser::Reset,
+        } => cluster.wire.reset([cluster.user_host(user), member]),
+        Kind::OfUser { .. }
+        | Kind::UsersPaused
+        | Kind::Full(..)
         | Kind::SlowDisk(..)
         | Kind::Suspended(_)
         | Kind::Paused(_)

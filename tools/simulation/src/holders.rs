@@ -16,13 +16,13 @@ use bowline::Value;
 use bowline_cluster::{Error, LocalClient, ReadLevel};
 use bowline_replica::{Command, Op, PutOp, RangeOp, Refusal, Txn};
 
-use crate::clients::History;
+use crate::history::History;
 use crate::trace::Trace;
 
 /// What the keys of leases begin with.
 pub(crate) const PREFIX: &[u8] = b"l/";
 /// What is left of a time by the clock that runs fastest, in hundredths.
-const LEFT_PERCENT: u32 = 94;
+pub(crate) const LEFT_PERCENT: u32 = 94;
 
 /// A holder, for as long as the process of its member lives.
 pub(crate) struct Holder {

@@ -2,32 +2,30 @@
 //!
 //! The random faults come and go within seconds, and clients write all the time, which hides what an idle cluster lacks. So
 //! in the end, when all is well and nobody asks anything, the leader is hurt, and stays hurt. After a while in which the
-//! cluster may elect another leader, every other member must answer a linearizable read, and then take a put.
+//! cluster may elect another leader, every other member must answer a linearizable read, and then take a put. And users over
+//! the network must find a member that does so, whichever they have talked to before.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_cluster::{LocalClient, ReadLevel};
 use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
-use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
 use crate::member::name;
+use crate::remote::program::{Answer, KEY};
 
 /// Nobody asks anything for so long.
 const IDLE: Duration = Duration::from_secs(3);
 /// Then everything is answered within this time.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
+/// Users over the network have found a member that answers within this time: the longest of a request that is not answered,
+/// and some.
+const FOUND_WITHIN: Duration = Duration::from_secs(8);
 /// Before the leader is hurt in the next way, all is well for so long.
 const REST: Duration = Duration::from_secs(1);
 /// The most a message takes on a slow path: the round trip is longer than the interval of heartbeats.
 const SLOW: Duration = Duration::from_millis(90);
-
-const KEY: &[u8] = b"beside a member that is hurt";
-
-/// Where the answer to a question appears.
-type Answer = Arc<Mutex<Option<Result<(), String>>>>;
 
 /// How a member is hurt.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +48,8 @@ pub(crate) fn judge(cluster: &mut Cluster) {
         cluster.trace.note(name(leader), note);
         begin(cluster, hurt, leader);
         wait(cluster, IDLE);
-        if let Err(reason) = ask_all(cluster, leader) {
+        let asked = ask_all(cluster, leader).and_then(|()| ask_users(cluster));
+        if let Err(reason) = asked {
             cluster.fail(format!("{hurt:?}, the leader {}: {reason}", name(leader)));
         }
         cluster.wire.mend();
@@ -123,6 +122,22 @@ fn ask_all(cluster: &mut Cluster, hurt: usize) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Has users over the network look for a member that answers.
+fn ask_users(cluster: &mut Cluster) -> Result<(), String> {
+    let asked = cluster.ask_users();
+    let until = cluster.now + FOUND_WITHIN;
+    let is_open = |(_, answer): &(String, Answer)| answer.lock().is_none();
+    while cluster.now < until && asked.iter().any(is_open) && cluster.failure.is_none() {
+        cluster.step();
+    }
+    match asked.iter().find(|asked| is_open(asked)) {
+        None => Ok(()),
+        Some((user, _)) => Err(format!(
+            "{user} found nobody who answers within {FOUND_WITHIN:?}"
+        )),
+    }
 }
 
 /// What a member is asked.

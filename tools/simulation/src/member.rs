@@ -12,12 +12,13 @@ use bowline::vfs::{OpenMode, Vfs};
 use bowline::{Background, Clock as _, Db};
 use bowline_cluster::peer::PeerOptions;
 use bowline_cluster::{LocalClient, Node, NodeConfig, Status};
+use bowline_server::Server;
+use bowline_server::config::{Config, Layers};
 use bowline_testing::crash::{CrashImage, Faults};
 use bowline_testing::{FaultVfs, ManualClock, SimDisk};
-use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
+use crate::runtime::VirtualRuntime;
 use crate::story::set_speaker;
 use crate::trace::Trace;
 use crate::wire::{Host, Wire};
@@ -48,15 +49,28 @@ pub(crate) enum Role {
 
 /// A process that runs.
 struct Process {
-    runtime: Runtime,
-    /// The time of the runtime at the start of the process.
-    epoch: Instant,
-    /// The time that has passed since then.
-    elapsed: Duration,
+    runtime: VirtualRuntime,
     /// The disk as the process sees it, which may be full.
     files: FaultVfs,
-    starting: Option<JoinHandle<bowline_cluster::Result<Node>>>,
-    node: Option<Node>,
+    starting: Option<JoinHandle<Result<Program, String>>>,
+    program: Option<Program>,
+}
+
+/// What a process runs.
+enum Program {
+    /// A member alone.
+    Node(Node),
+    /// A member behind the server that clients reach over the network.
+    Server(Server),
+}
+
+impl Program {
+    fn client(&self) -> LocalClient {
+        match self {
+            Program::Node(node) => node.client(),
+            Program::Server(server) => server.client(),
+        }
+    }
 }
 
 /// A member, whether its process runs or not.
@@ -72,6 +86,8 @@ pub(crate) struct Member {
     pub(crate) disk_fails: bool,
     host: Host,
     clock: ManualClock,
+    /// Whether its process is the shipped server, which clients reach over the network.
+    serves: bool,
     /// The founders, or whom a machine that joins may ask.
     cluster: Vec<(String, String)>,
     is_existing: bool,
@@ -93,7 +109,13 @@ pub(crate) struct Member {
 
 impl Member {
     /// A machine, which is a founder's if there are more than `number`.
-    pub(crate) fn new(number: usize, founders: usize, wire: &Wire, trace: Trace) -> Member {
+    pub(crate) fn new(
+        number: usize,
+        founders: usize,
+        serves: bool,
+        wire: &Wire,
+        trace: Trace,
+    ) -> Member {
         Member {
             number,
             role: match number < founders {
@@ -106,6 +128,7 @@ impl Member {
             disk_fails: false,
             host: wire.host(number),
             clock: ManualClock::new(),
+            serves,
             cluster: places(founders),
             is_existing: false,
             process: None,
@@ -128,7 +151,10 @@ impl Member {
             .log_segment_bytes(64 << 10);
         NodeConfig {
             listen_peer_urls: vec![Wire::url(self.number)],
-            advertise_client_urls: vec![Wire::url(self.number)],
+            advertise_client_urls: vec![match self.serves {
+                true => Wire::client_url(self.number),
+                false => Wire::url(self.number),
+            }],
             initial_cluster: self.cluster.clone(),
             is_existing: self.is_existing,
             database,
@@ -297,30 +323,22 @@ impl Member {
     /// Starts the process.
     pub(crate) fn start(&mut self) {
         bowline_cluster::blocking::keep_to_this_thread();
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        let runtime = runtime
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
+        let runtime = VirtualRuntime::new();
         let files = FaultVfs::new(self.disk.clone());
         if let Some(bytes) = self.space_bytes {
             files.limit_space(bytes);
         }
         let config = self.config(&files);
-        let starting = runtime.spawn(Node::start(config));
-        let epoch = {
-            let _entered = runtime.enter();
-            Instant::now()
+        let starting = match self.serves {
+            true => runtime.spawn(start_server(config, self.host.clone())),
+            false => runtime.spawn(start_node(config)),
         };
         self.is_paused = false;
         self.process = Some(Process {
             runtime,
-            epoch,
-            elapsed: Duration::ZERO,
             files,
             starting: Some(starting),
-            node: None,
+            program: None,
         });
         self.trace.note(name(self.number), "starts");
     }
@@ -344,7 +362,7 @@ impl Member {
         self.disk = image.build();
         if let Some(process) = self.process.take() {
             let _entered = process.runtime.enter();
-            drop(process.node);
+            drop(process.program);
             drop(process.starting);
         }
         self.is_paused = false;
@@ -373,35 +391,23 @@ impl Member {
         };
         let nanos = step.as_nanos() as i64;
         let local = Duration::from_nanos((nanos + nanos * self.drift_ppm / 1_000_000) as u64);
-        process.elapsed += local;
+        process.runtime.pass(local);
         self.clock.advance(local);
         if self.is_paused {
             return None;
         }
         bowline_cluster::blocking::delay(self.disk_delay);
-        let until = process.epoch + Duration::from_millis(process.elapsed.as_millis() as u64);
-        process.runtime.block_on(async {
-            let behind = until.saturating_duration_since(Instant::now());
-            if behind > 2 * step {
-                // The time has passed while it was stopped: nothing happened at its moments.
-                tokio::time::advance(behind - step).await;
-            }
-            tokio::time::sleep_until(until).await;
-            tokio::task::yield_now().await;
-        });
+        process.runtime.drive(step);
         let starting = process.starting.as_mut()?;
         if !starting.is_finished() {
             return None;
         }
-        let started = process
-            .runtime
-            .block_on(starting)
-            .expect("a start does not panic");
+        let started = process.runtime.result_of(starting);
         process.starting = None;
         match started {
-            Ok(node) => {
-                let client = node.client();
-                process.node = Some(node);
+            Ok(program) => {
+                let client = program.client();
+                process.program = Some(program);
                 self.trace.note(name(number), "has started");
                 Some(client)
             }
@@ -416,12 +422,12 @@ impl Member {
     /// Whether its process runs, but has neither started nor begun to.
     pub(crate) fn has_failed(&self) -> bool {
         let process = self.process.as_ref();
-        process.is_some_and(|process| process.node.is_none() && process.starting.is_none())
+        process.is_some_and(|process| process.program.is_none() && process.starting.is_none())
     }
 
     pub(crate) fn client(&self) -> Option<LocalClient> {
         let process = self.process.as_ref()?;
-        process.node.as_ref().map(Node::client)
+        process.program.as_ref().map(Program::client)
     }
 
     /// What the running member says of itself, by its own clock.
@@ -442,6 +448,29 @@ impl Member {
         let _entered = self.process.as_ref().map(|process| process.runtime.enter());
         action()
     }
+}
+
+async fn start_node(config: NodeConfig) -> Result<Program, String> {
+    let started = Node::start(config).await;
+    started
+        .map(Program::Node)
+        .map_err(|error| error.to_string())
+}
+
+/// Starts the shipped server, which takes its clients from the wire.
+async fn start_server(node: NodeConfig, host: Host) -> Result<Program, String> {
+    let config = Config::from_layers(&Layers::default());
+    let mut config = config.map_err(|error| error.to_string())?;
+    config.node = node;
+    // So that it notices soon that nothing comes from a client any more.
+    config.keep_alive_interval = Duration::from_secs(2);
+    config.keep_alive_timeout = Duration::from_secs(1);
+    let listener = host.listen_for_clients();
+    let listener = listener.map_err(|error| error.to_string())?;
+    let started = Server::start_on(config, listener).await;
+    started
+        .map(Program::Server)
+        .map_err(|error| error.to_string())
 }
 
 /// The first machines, with their URLs.

@@ -12,6 +12,9 @@
 //! - the key of a lease is there for as long as its holder was promised, and gone in the end; until then every answer and
 //!   list has the lease, and none has it after it was revoked;
 //! - every watch is told every change once and in order, wherever it goes on, and all members have the same past;
+//! - nobody has a lock while another holds it, and nothing that an older holder writes lands after what a newer one has
+//!   written (`remote`);
+//! - a reply over the network is as fresh as it was asked for, and an error is one that its reader knows;
 //! - a member never follows an earlier leader again, by term and id;
 //! - members that have applied the same entries have the same trees, and in the end all have applied the same;
 //! - with the leader hurt for long, in whatever way, the others answer soon (`hurt`);
@@ -25,10 +28,10 @@ use std::time::Duration;
 
 use bowline_testing::linear;
 
-pub use crate::clients::Counts;
 use crate::cluster::Cluster;
 use crate::entropy;
-use crate::faults::{Injector, plan};
+use crate::faults::{Injector, plan, plan_of_users};
+pub use crate::history::Counts;
 use crate::hurt;
 use crate::story::Story;
 
@@ -53,6 +56,8 @@ pub struct Options {
     pub without: BTreeSet<usize>,
     /// Whether disks are full at times.
     pub fills_disks: bool,
+    /// Whether the members are behind the shipped server, and there are users over the network.
+    pub serves: bool,
     /// Whether the trace has what members send each other: votes, entries, snapshots.
     pub tells_messages: bool,
     /// Whether the trace has what arrives on each connection.
@@ -66,6 +71,7 @@ impl Default for Options {
             virtual_seconds: 60,
             without: BTreeSet::new(),
             fills_disks: false,
+            serves: false,
             tells_messages: false,
             traces_wire: false,
         }
@@ -135,19 +141,28 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     entropy::set_time(Some(Duration::ZERO));
     fastrand::seed(seed);
     let span = Duration::from_secs(options.virtual_seconds);
-    let planned = plan(
+    let mut planned = plan(
         fastrand::u64(..),
         options.members + 1,
         span,
         options.fills_disks,
     );
+    if options.serves {
+        let of_users = plan_of_users(fastrand::u64(..), options.members + 1, span);
+        planned.extend(of_users);
+    }
     let faults = planned.iter().map(ToString::to_string).collect();
     let left: Vec<_> = { planned.into_iter().enumerate() }
         .filter(|(number, _)| !options.without.contains(number))
         .map(|(_, fault)| fault)
         .collect();
     let mut injector = Injector::new(left);
-    let mut cluster = Cluster::new(options.members, fastrand::u64(..), options.traces_wire);
+    let mut cluster = Cluster::new(
+        options.members,
+        fastrand::u64(..),
+        options.serves,
+        options.traces_wire,
+    );
     let trace = cluster.trace.clone();
     let history = cluster.history.clone();
     let story = Story {

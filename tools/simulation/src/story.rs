@@ -9,7 +9,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use crate::clients::History;
+use crate::history::History;
 use crate::member::name;
 use crate::trace::Trace;
 

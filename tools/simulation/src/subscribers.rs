@@ -4,15 +4,17 @@
 //! and sometimes without a reason, it goes on at another member from the revision after the last that it was told.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::{ChangeKind, Changes, Range, Revision, Watcher};
+use bowline::{Range, Revision, Watcher};
 use bowline_testing::linear::Held;
+use parking_lot::Mutex;
 
-use crate::clients::{History, number, register_of};
-use crate::holders::PREFIX;
+use crate::history::History;
 use crate::member::{Member, name};
+use crate::remote::fence;
+use crate::told::{Seen, Told};
 use crate::trace::Trace;
 
 /// How often watches are polled.
@@ -25,19 +27,31 @@ const MOVES: u32 = 3_000;
 /// One who watches.
 struct Subscriber {
     watch: Option<(usize, Watcher)>,
-    /// The revisions that it was told, in their order.
-    told: Vec<Revision>,
-    /// Below this revision it was not told of what others were told: the history was compacted.
-    told_from: Revision,
+    seen: Seen,
 }
+
+/// What a watch over the network has told.
+pub(crate) enum News {
+    Told(Told),
+    /// What it was to be told next is compacted, up to this revision.
+    Compacted(Revision),
+}
+
+/// Where watches over the network put what they were told, each with its number.
+pub(crate) type Inbox = Arc<Mutex<Vec<(usize, News)>>>;
 
 /// All who watch, and what they were told.
 pub(crate) struct Subscribers {
     all: Vec<Subscriber>,
+    /// Those over the network.
+    remote: Vec<Seen>,
+    pub(crate) inbox: Inbox,
     /// What each revision has changed, as whoever was told first has it.
     changes: BTreeMap<Revision, String>,
     /// What the registers held, each from a revision on.
     registers: BTreeMap<(usize, Revision), Held>,
+    /// The tokens with which writes were made that only the holder of a lock may make.
+    guarded: BTreeMap<Revision, u64>,
     /// Whether the history is compacted in this run.
     are_compacting: bool,
     random: fastrand::Rng,
@@ -52,20 +66,74 @@ impl Subscribers {
         history: History,
         are_compacting: bool,
     ) -> Subscribers {
-        let new = |_| Subscriber {
+        let new = |number| Subscriber {
             watch: None,
-            told: Vec::new(),
-            told_from: Revision::FIRST,
+            seen: Seen::new(format!("watch {number}")),
         };
         Subscribers {
             all: (0..COUNT).map(new).collect(),
+            remote: Vec::new(),
+            inbox: Inbox::default(),
             changes: BTreeMap::new(),
             registers: BTreeMap::new(),
+            guarded: BTreeMap::new(),
             are_compacting,
             random: fastrand::Rng::with_seed(seed),
             trace,
             history,
         }
+    }
+
+    /// One more who watches over the network. Gives its number.
+    pub(crate) fn add_remote(&mut self, name: &str) -> usize {
+        self.remote.push(Seen::new(format!("the watch of {name}")));
+        self.remote.len() - 1
+    }
+
+    /// Takes what watches over the network were told. Gives what is wrong.
+    pub(crate) fn take_remote(&mut self) -> Result<(), String> {
+        let news = std::mem::take(&mut *self.inbox.lock());
+        for (number, news) in news {
+            let seen = &mut self.remote[number];
+            match news {
+                News::Told(told) => {
+                    seen.add(told.revision)?;
+                    let by = seen.name().to_owned();
+                    self.note(&by, &told)?;
+                }
+                News::Compacted(oldest) if self.are_compacting => seen.is_behind(oldest),
+                News::Compacted(oldest) => {
+                    return Err(format!(
+                        "{} has lost history that is kept, up to {oldest}",
+                        seen.name()
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what somebody was told of a revision, which must be what was told of it before.
+    fn note(&mut self, by: &str, told: &Told) -> Result<(), String> {
+        let (now, found) = (self.trace.now(), told.text());
+        let first = { self.changes.entry(told.revision) }.or_insert_with(|| found.clone());
+        if *first != found {
+            return Err(format!(
+                "{by} told of revision {}: {found}, and another member: {first}",
+                told.revision
+            ));
+        }
+        self.keep(told);
+        { told.deletions() }.for_each(|key| self.history.is_deleted(key, now));
+        Ok(())
+    }
+
+    /// Keeps what is to be judged in the end.
+    fn keep(&mut self, told: &Told) {
+        self.registers.extend(told.registers());
+        let guarded = told.put_to(fence::GUARDED).filter_map(fence::token_of);
+        self.guarded
+            .extend(guarded.map(|token| (told.revision, token)));
     }
 
     /// A member's process ends, and with it its watches.
@@ -99,7 +167,6 @@ impl Subscribers {
 
     /// Takes what a watch has to tell.
     fn poll(&mut self, number: usize, members: &[Member]) -> Result<(), String> {
-        let now = self.trace.now();
         loop {
             let subscriber = &mut self.all[number];
             let Some((at, watcher)) = &mut subscriber.watch else {
@@ -112,19 +179,9 @@ impl Subscribers {
             match member.within(|| watcher.try_recv()) {
                 Ok(None) => return Ok(()),
                 Ok(Some(told)) => {
-                    let after = subscriber.told.last();
-                    if after.is_some_and(|after| *after >= told.revision) {
-                        return Err(format!(
-                            "{} told revision {} after {after:?}",
-                            name(*at),
-                            told.revision
-                        ));
-                    }
-                    subscriber.told.push(told.revision);
-                    let at = *at;
-                    note(&mut self.changes, at, &told)?;
-                    self.registers.extend(registers(&told));
-                    deletions(&told).for_each(|key| self.history.is_deleted(key, now));
+                    let by = name(*at);
+                    subscriber.seen.add(told.revision)?;
+                    self.note(&by, &Told::from(&told))?;
                 }
                 Err(error) => {
                     // What is behind the watch was replaced or closed: a client begins anew.
@@ -135,7 +192,7 @@ impl Subscribers {
                         if !self.are_compacting {
                             return Err(format!("a watch has lost history that is kept: {error}"));
                         }
-                        subscriber.is_behind(oldest);
+                        subscriber.seen.is_behind(oldest);
                     }
                     return Ok(());
                 }
@@ -158,8 +215,9 @@ impl Subscribers {
                 let mut watcher = client.db().watch(Range::all()).from(from).start()?;
                 let mut past = BTreeMap::new();
                 while let Some(told) = watcher.try_recv()? {
-                    self.registers.extend(registers(&told));
-                    past.insert(told.revision, text(&told));
+                    let told = Told::from(&told);
+                    self.keep(&told);
+                    past.insert(told.revision, told.text());
                 }
                 Ok::<_, bowline::Error>(past)
             });
@@ -181,21 +239,14 @@ impl Subscribers {
             let member = used[number % used.len()];
             self.all[number].begin(number, member, &self.trace);
             self.poll(number, members)?;
-            let from = self.all[number].told_from;
-            let mut all = self.changes.range(from..).map(|(revision, _)| revision);
-            for told in { self.all[number].told.iter() }.filter(|told| **told >= from) {
-                let next = all.next();
-                if next != Some(told) {
-                    return Err(format!(
-                        "watch {number} was told {told} instead of {next:?}"
-                    ));
-                }
-            }
-            if let Some(missing) = all.next() {
-                return Err(format!("watch {number} was never told {missing}"));
-            }
+            self.all[number].seen.judge(&self.changes)?;
             self.all[number].watch = None;
         }
+        self.take_remote()?;
+        for seen in &self.remote {
+            seen.judge(&self.changes)?;
+        }
+        fence::judge(&self.guarded)?;
         if self.are_compacting {
             // Who was told nothing before it was compacted cannot say what there was.
             return Ok(());
@@ -233,8 +284,7 @@ impl Subscriber {
         let Some(client) = member.client().filter(|_| member.runs()) else {
             return;
         };
-        let from = self.told.last().map_or(Revision::FIRST, |last| *last + 1);
-        let from = from.max(self.told_from);
+        let from = self.seen.next();
         let started = member.within(|| client.db().watch(Range::all()).from(from).start());
         let at = name(member.number);
         match started {
@@ -248,76 +298,9 @@ impl Subscriber {
                     format_args!("watch {number} is refused at {at}: {error}"),
                 );
                 if let bowline::Error::Compacted { oldest, .. } = error {
-                    self.is_behind(oldest);
+                    self.seen.is_behind(oldest);
                 }
             }
         }
     }
-
-    /// What it was to be told next is compacted: it goes on where the history begins.
-    fn is_behind(&mut self, oldest: Revision) {
-        self.told_from = oldest.max(self.told_from);
-    }
-}
-
-/// What a change says of registers.
-fn registers(told: &Changes) -> impl Iterator<Item = ((usize, Revision), Held)> {
-    told.changes.iter().filter_map(|change| {
-        let register = register_of(&change.entry.key)?;
-        let held = match change.kind {
-            ChangeKind::Delete => None,
-            _ => number(&change.entry.value),
-        };
-        Some(((register, told.revision), held))
-    })
-}
-
-/// Notes what a member has told of a revision, which must be what was told of it before.
-fn note(
-    changes: &mut BTreeMap<Revision, String>,
-    member: usize,
-    told: &Changes,
-) -> Result<(), String> {
-    let found = text(told);
-    let first = changes
-        .entry(told.revision)
-        .or_insert_with(|| found.clone());
-    match *first == found {
-        true => Ok(()),
-        false => Err(format!(
-            "{} told of revision {}: {found}, and another member: {first}",
-            name(member),
-            told.revision
-        )),
-    }
-}
-
-fn deletions(told: &Changes) -> impl Iterator<Item = &[u8]> {
-    let deleted = |change: &&bowline::Change| change.kind == ChangeKind::Delete;
-    let keys = told
-        .changes
-        .iter()
-        .filter(deleted)
-        .map(|change| &change.entry.key[..]);
-    keys.filter(|key| key.starts_with(PREFIX))
-}
-
-/// Everything that a change says.
-fn text(told: &Changes) -> String {
-    let mut text = String::new();
-    for change in &told.changes {
-        let entry = &change.entry;
-        let _ = write!(
-            text,
-            "{:?} {}={} of {}, {}, version {}, lease {:?}; ",
-            change.kind,
-            entry.key.escape_ascii(),
-            entry.value.escape_ascii(),
-            entry.create_revision,
-            entry.mod_revision,
-            entry.version,
-            entry.lease
-        );
-    }
-    text
 }

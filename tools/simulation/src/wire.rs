@@ -14,6 +14,7 @@
 //! end of the stream only when one of the two hosts, or a fault, has ended the connection; what a host that is
 //! down has written before may arrive, and nothing that it writes afterwards does.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
@@ -36,7 +37,9 @@ use crate::trace::Trace;
 
 /// How many bytes an end may have written that the other has not read.
 const WINDOW_BYTES: usize = 256 << 10;
-const PORT: u16 = 2380;
+/// Where members listen for each other, and for clients.
+const PEER_PORT: u16 = 2380;
+const CLIENT_PORT: u16 = 2379;
 
 /// The delays of one direction between two hosts.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +94,8 @@ impl End {
 
 struct Stream {
     ends: [End; 2],
+    /// Of the host of end 1.
+    port: u16,
     /// Until it is accepted or refused.
     connecting: Option<Waker>,
     is_accepted: bool,
@@ -149,8 +154,10 @@ struct State {
     random: fastrand::Rng,
     next_number: u64,
     paths: Vec<Vec<Path>>,
-    /// Of hosts that are up and listen.
-    listening: BTreeMap<usize, Listening>,
+    /// The hosts from this one on are those of clients: they do not listen, and are always up.
+    clients_from: usize,
+    /// Of hosts that are up: by host and port.
+    listening: BTreeMap<(usize, u16), Listening>,
     streams: BTreeMap<u64, Stream>,
     /// By time and number.
     due: BTreeMap<(Duration, u64), (u64, Event)>,
@@ -165,12 +172,15 @@ struct State {
 pub(crate) struct Wire(Arc<Mutex<State>>);
 
 impl Wire {
-    pub(crate) fn new(hosts: usize, seed: u64, trace: Option<Trace>) -> Wire {
+    /// Between so many machines of members, and of clients.
+    pub(crate) fn new(machines: usize, clients: usize, seed: u64, trace: Option<Trace>) -> Wire {
+        let hosts = machines + clients;
         Wire(Arc::new(Mutex::new(State {
             now: Duration::ZERO,
             random: fastrand::Rng::with_seed(seed),
             next_number: 0,
             paths: vec![vec![Path::FAST; hosts]; hosts],
+            clients_from: machines,
             listening: BTreeMap::new(),
             streams: BTreeMap::new(),
             due: BTreeMap::new(),
@@ -179,9 +189,14 @@ impl Wire {
         })))
     }
 
-    /// The URL at which a host listens.
+    /// The URL at which a host listens for other members.
     pub(crate) fn url(host: usize) -> String {
-        format!("http://{}", address(host))
+        format!("http://{}", address(host, PEER_PORT))
+    }
+
+    /// The URL at which a host listens for clients.
+    pub(crate) fn client_url(host: usize) -> String {
+        format!("http://{}", address(host, CLIENT_PORT))
     }
 
     /// The network as `host` sees it.
@@ -228,7 +243,7 @@ impl Wire {
     /// are not told.
     pub(crate) fn stop(&self, host: usize, is_silent: bool) {
         let mut state = self.0.lock();
-        state.listening.remove(&host);
+        state.listening.retain(|(known, _), _| *known != host);
         let mut ended = Vec::new();
         for (&number, stream) in &mut state.streams {
             for side in 0..2 {
@@ -290,6 +305,11 @@ impl fmt::Debug for Wire {
 }
 
 impl State {
+    /// Whether a host has a program that could be asked for a connection.
+    fn is_up(&self, host: usize) -> bool {
+        host >= self.clients_from || self.listening.keys().any(|(known, _)| *known == host)
+    }
+
     /// Puts an event of a stream on its way.
     fn send(&mut self, number: u64, event: Event) {
         let from = event.from();
@@ -339,12 +359,14 @@ impl State {
             return;
         }
         if let Some(trace) = &self.trace {
-            let what = format_args!("connection {number}: {event} from {}", name(sender));
-            trace.note(name(receiver), what);
+            let [sender, receiver] =
+                [sender, receiver].map(|host| host_name(host, self.clients_from));
+            let what = format_args!("connection {number}: {event} from {sender}");
+            trace.note(receiver, what);
         }
         match event {
             Event::Connect => {
-                let listening = self.listening.get_mut(&receiver);
+                let listening = self.listening.get_mut(&(receiver, stream.port));
                 let is_accepted = listening.is_some();
                 if let Some(listening) = listening {
                     listening.accepted.push_back(number);
@@ -366,7 +388,7 @@ impl State {
             Event::Bytes { bytes, .. } => {
                 let end = &mut stream.ends[1 - from];
                 if end.is_dropped {
-                    if self.listening.contains_key(&receiver) {
+                    if self.is_up(receiver) {
                         self.send(number, Event::Reset { from: 1 - from });
                     }
                     return;
@@ -390,15 +412,26 @@ impl State {
     }
 }
 
-fn address(host: usize) -> SocketAddr {
-    let last = u8::try_from(host + 1).expect("there are few hosts");
-    SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), PORT))
+/// The name of a host in the trace: of a member, or of a machine of users.
+fn host_name(host: usize, clients_from: usize) -> String {
+    match host.checked_sub(clients_from) {
+        None => name(host),
+        Some(user) => format!("u{user}"),
+    }
 }
 
-fn host_at(address: &str) -> io::Result<usize> {
+fn address(host: usize, port: u16) -> SocketAddr {
+    let last = u8::try_from(host + 1).expect("there are few hosts");
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), port))
+}
+
+/// The host and the port of an address.
+fn place_at(address: &str) -> io::Result<(usize, u16)> {
     let address: SocketAddr = { address.parse() }.map_err(io::Error::other)?;
     match address.ip() {
-        IpAddr::V4(ip) if ip.octets()[3] > 0 => Ok(usize::from(ip.octets()[3]) - 1),
+        IpAddr::V4(ip) if ip.octets()[3] > 0 => {
+            Ok((usize::from(ip.octets()[3]) - 1, address.port()))
+        }
         _ => Err(io::ErrorKind::AddrNotAvailable.into()),
     }
 }
@@ -413,7 +446,7 @@ pub(crate) struct Host {
 impl Host {
     async fn connect(self, uri: Uri) -> io::Result<TokioIo<Socket>> {
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let target = host_at(authority)?;
+        let (target, port) = place_at(authority)?;
         let stream = {
             let mut state = self.wire.0.lock();
             if target >= state.paths.len() {
@@ -428,6 +461,7 @@ impl Host {
             let ends = [end(self.host), end(target)];
             let opened = Stream {
                 ends,
+                port,
                 connecting: None,
                 is_accepted: false,
             };
@@ -457,56 +491,73 @@ impl Host {
         .await?;
         Ok(TokioIo::new(socket))
     }
-}
 
-impl peer::Network for Host {
-    fn listen<'a>(&'a self, _: &'a str) -> BoxFuture<'a, io::Result<Box<dyn peer::Listener>>> {
-        let is_new = {
-            let mut state = self.wire.0.lock();
-            let is_new = !state.listening.contains_key(&self.host);
-            state.listening.entry(self.host).or_default();
-            is_new
-        };
-        let listener = self.clone();
-        async move {
-            match is_new {
-                true => Ok(Box::new(listener) as Box<dyn peer::Listener>),
-                false => Err(io::ErrorKind::AddrInUse.into()),
-            }
-        }
-        .boxed()
-    }
-
-    fn channel(&self, endpoint: Endpoint) -> Channel {
+    /// A channel to another host. The first request connects it.
+    pub(crate) fn channel(&self, endpoint: &Endpoint) -> Channel {
         let host = self.clone();
         endpoint
             .connect_with_connector_lazy(tower::service_fn(move |uri| host.clone().connect(uri)))
     }
+
+    /// Listens for clients.
+    pub(crate) fn listen_for_clients(&self) -> io::Result<Box<dyn peer::Listener>> {
+        self.listen_at(CLIENT_PORT)
+    }
+
+    fn listen_at(&self, port: u16) -> io::Result<Box<dyn peer::Listener>> {
+        let mut state = self.wire.0.lock();
+        match state.listening.entry((self.host, port)) {
+            Entry::Occupied(_) => Err(io::ErrorKind::AddrInUse.into()),
+            Entry::Vacant(free) => {
+                free.insert(Listening::default());
+                let host = self.clone();
+                Ok(Box::new(Port { host, port }))
+            }
+        }
+    }
 }
 
-impl peer::Listener for Host {
+impl peer::Network for Host {
+    fn listen<'a>(
+        &'a self,
+        address: &'a str,
+    ) -> BoxFuture<'a, io::Result<Box<dyn peer::Listener>>> {
+        async move { self.listen_at(place_at(address)?.1) }.boxed()
+    }
+
+    fn channel(&self, endpoint: Endpoint) -> Channel {
+        Host::channel(self, &endpoint)
+    }
+}
+
+/// A port of a host that listens.
+struct Port {
+    host: Host,
+    port: u16,
+}
+
+impl peer::Listener for Port {
     fn address(&self) -> io::Result<SocketAddr> {
-        Ok(address(self.host))
+        Ok(address(self.host.host, self.port))
     }
 
     fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn peer::Connection>, SocketAddr)>> {
         std::future::poll_fn(|context| {
-            let mut state = self.wire.0.lock();
-            let Some(listening) = state.listening.get_mut(&self.host) else {
+            let Host { wire, host } = &self.host;
+            let mut state = wire.0.lock();
+            let Some(listening) = state.listening.get_mut(&(*host, self.port)) else {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             };
             let Some(stream) = listening.accepted.pop_front() else {
                 listening.waker = Some(context.waker().clone());
                 return Poll::Pending;
             };
-            let from = state
-                .streams
-                .get(&stream)
-                .map_or(self.host, |known| known.ends[0].host);
-            let wire = self.wire.clone();
+            let known = state.streams.get(&stream);
+            let from = known.map_or(*host, |known| known.ends[0].host);
+            let wire = wire.clone();
             let side = 1;
             let socket: Box<dyn peer::Connection> = Box::new(Socket { wire, stream, side });
-            Poll::Ready(Ok((socket, address(from))))
+            Poll::Ready(Ok((socket, address(from, self.port))))
         })
         .boxed()
     }

@@ -25,10 +25,11 @@ fn simulate(first: u64, seeds: u64, seconds: u64) {
 
 /// Runs seeds once each, two at a time. None is shrunk, so that this takes a bounded time: for the planted bugs of
 /// `tools/mutants`.
-fn keep_their_promises(seeds: &[u64]) {
+fn keep_their_promises(seeds: &[u64], more: &[&str]) {
     let run = |seed: u64| {
         let mut program = Command::new(env!("CARGO_BIN_EXE_simulate"));
         program.args(["--one", &format!("--seed={seed}"), "--seconds=20"]);
+        program.args(more);
         let output = program.output().expect("the program can be started");
         let text = String::from_utf8_lossy(&output.stdout);
         let failure = text.lines().rfind(|line| line.starts_with("FAILED: "));
@@ -46,12 +47,17 @@ fn keep_their_promises(seeds: &[u64]) {
 
 #[test]
 fn a_seed_keeps_its_promises() {
-    keep_their_promises(&[1, 2]);
+    keep_their_promises(&[1, 2], &[]);
 }
 
 #[test]
 fn more_seeds_keep_their_promises() {
-    keep_their_promises(&[3, 4, 5, 6, 7, 8]);
+    keep_their_promises(&[3, 4, 5, 6, 7, 8], &[]);
+}
+
+#[test]
+fn users_over_the_network_keep_their_promises() {
+    keep_their_promises(&[1, 2, 3, 4], &["--served"]);
 }
 
 #[test]

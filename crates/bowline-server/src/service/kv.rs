@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bowline::Revision;
-use bowline_cluster::{Applied, ReadLevel, command_bytes};
+use bowline_cluster::{Applied, ReadLevel, blocking, command_bytes};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
 use pb::kv_server::Kv;
@@ -221,7 +221,7 @@ impl Kv for KvService {
         }
         if let Some(turn) = turn {
             let db = self.context.client.db().clone();
-            let merged = tokio::task::spawn_blocking(move || {
+            let merged = blocking::spawn(move || {
                 let _turn = turn;
                 db.compact()
             })

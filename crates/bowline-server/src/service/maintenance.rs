@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bowline::Revision;
-use bowline_cluster::LocalClient;
+use bowline_cluster::{LocalClient, blocking};
 use bowline_proto::etcdserverpb as pb;
 use bowline_replica::{AlarmKind, Command};
 use pb::alarm_request::AlarmAction;
@@ -37,7 +37,7 @@ impl MaintenanceService {
         let client = self.context.client.clone();
         let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
         // The hash goes on when the client goes away, so it keeps the turn.
-        let hashed = tokio::task::spawn_blocking(move || {
+        let hashed = blocking::spawn(move || {
             let _turn = turn;
             hash(&client)
         })
@@ -182,7 +182,7 @@ impl Maintenance for MaintenanceService {
         let db = self.context.client.db().clone();
         let turn = turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?;
         // Reads and writes go on meanwhile, so the call does not wait for it.
-        tokio::task::spawn_blocking(move || {
+        blocking::spawn(move || {
             let _turn = turn;
             if let Err(error) = db.compact() {
                 tracing::warn!(%error, "merging the tables failed");

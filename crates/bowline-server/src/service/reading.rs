@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::{Revision, Snapshot};
-use bowline_cluster::{ReadLevel, ReadPoint};
+use bowline_cluster::{ReadLevel, ReadPoint, blocking};
 use bowline_proto::v1 as pb;
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -130,7 +130,7 @@ pub(super) async fn ask_in_turn<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     question: impl FnOnce() -> bowline::Result<T> + Send + 'static,
 ) -> Result<(T, OwnedSemaphorePermit), Status> {
-    let asked = tokio::task::spawn_blocking(move || (question(), turn)).await;
+    let asked = blocking::spawn(move || (question(), turn)).await;
     let (answer, turn) = asked.map_err(|error| Fault::Internal(error.to_string()))?;
     Ok((answer.map_err(status)?, turn))
 }

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bowline_cluster::peer;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 
@@ -40,11 +42,23 @@ pub(crate) struct ConnectionOptions {
     pub(crate) drain_timeout: Duration,
 }
 
-/// A listening socket.
-#[derive(Debug)]
+/// Where connections come from.
 pub(crate) struct Listener {
-    inner: TcpListener,
+    inner: Inner,
     address: SocketAddr,
+}
+
+enum Inner {
+    /// A listening socket.
+    Socket(TcpListener),
+    /// A network in memory.
+    Given(Box<dyn peer::Listener>),
+}
+
+/// A connection that was accepted.
+enum Accepted {
+    Socket(TcpStream),
+    Given(Box<dyn peer::Connection>),
 }
 
 impl Listener {
@@ -63,7 +77,22 @@ impl Listener {
         socket.listen(BACKLOG)?;
         let inner = TcpListener::from_std(socket.into())?;
         let address = inner.local_addr()?;
+        let inner = Inner::Socket(inner);
         Ok(Listener { inner, address })
+    }
+
+    /// Takes the connections of a network in memory.
+    pub(crate) fn of(given: Box<dyn peer::Listener>) -> io::Result<Listener> {
+        let address = given.address()?;
+        let inner = Inner::Given(given);
+        Ok(Listener { inner, address })
+    }
+
+    async fn accept(&self) -> io::Result<Accepted> {
+        match &self.inner {
+            Inner::Socket(socket) => Ok(Accepted::Socket(socket.accept().await?.0)),
+            Inner::Given(given) => Ok(Accepted::Given(given.accept().await?.0)),
+        }
     }
 
     /// The bound address, with the port that the system chose for 0.
@@ -84,11 +113,11 @@ impl Listener {
         let mut pause = PAUSE_MIN;
         loop {
             let accepted = tokio::select! {
-                accepted = self.inner.accept() => accepted,
+                accepted = self.accept() => accepted,
                 () = stopped(&mut stopping) => return,
             };
             let stream = match accepted {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 // The client disconnected before the accept.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
@@ -210,13 +239,23 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(mut self, stream: TcpStream) {
+    async fn serve(self, accepted: Accepted) {
         // Counts the connection as open until it is dropped.
-        let _open = Open(&self.context);
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection ended before it began");
-            return;
+        let context = self.context.clone();
+        let _open = Open(&context);
+        match accepted {
+            Accepted::Socket(stream) => match stream.set_nodelay(true) {
+                Ok(()) => self.serve_stream(stream).await,
+                Err(error) => tracing::debug!(%error, "a connection ended before it began"),
+            },
+            Accepted::Given(stream) => self.serve_stream(stream).await,
         }
+    }
+
+    async fn serve_stream<S>(mut self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let options = &self.options;
         let (partial_timeout, unread_timeout) = (options.partial_timeout, options.unread_timeout);
         let account = self.account.clone();

@@ -5,12 +5,14 @@
 //! waits for that. Only a few such watches may keep events that they have read already.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use bowline::{Changes, Revision, Watcher};
 
 use super::event::{bytes_of, event_of};
 use super::message::encoded;
+use super::options::ALONE_INTERVAL;
 use super::shard::{Shard, ToWake};
 use super::state::{Key, State};
 use super::stream_queue::{Offer, Sharing};
@@ -121,22 +123,37 @@ pub(super) fn run(shard: &Shard, tasks: &Receiver<Task>) {
         if shard.is_stopped() {
             return;
         }
-        let mut to_wake = ToWake::new();
-        let mut job = *job;
-        shard.state.lock().begin_turn(&mut job);
-        let mut turns = 1;
-        while let Some(next) = turn(shard, job, &mut to_wake) {
-            let mut state = shard.state.lock();
-            if turns == TURNS_AT_ONCE || Shard::may_hold_in_turn(&state) {
-                shard.requeue(&mut state, next);
-                break;
-            }
-            job = next;
-            turns += 1;
+        go_on(shard, *job);
+    }
+}
+
+/// The loop on the only thread of a simulation.
+pub(super) async fn run_alone(shard: Arc<Shard>, tasks: Receiver<Task>) {
+    while !shard.is_stopped() {
+        match tasks.try_recv() {
+            Ok(Task::Job(job)) => go_on(&shard, *job),
+            Ok(Task::Stop) | Err(TryRecvError::Disconnected) => return,
+            Err(TryRecvError::Empty) => tokio::time::sleep(ALONE_INTERVAL).await,
         }
-        for stream in to_wake {
-            stream.queue.wake();
+    }
+}
+
+/// Goes on with a watch for some turns.
+fn go_on(shard: &Shard, mut job: Job) {
+    let mut to_wake = ToWake::new();
+    shard.state.lock().begin_turn(&mut job);
+    let mut turns = 1;
+    while let Some(next) = turn(shard, job, &mut to_wake) {
+        let mut state = shard.state.lock();
+        if turns == TURNS_AT_ONCE || Shard::may_hold_in_turn(&state) {
+            shard.requeue(&mut state, next);
+            break;
         }
+        job = next;
+        turns += 1;
+    }
+    for stream in to_wake {
+        stream.queue.wake();
     }
 }
 

@@ -35,6 +35,7 @@
 mod budget;
 mod catch_up;
 mod event;
+mod feed;
 mod index;
 mod message;
 mod options;
@@ -48,6 +49,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bowline::DbReader;
+use bowline_cluster::blocking;
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -93,7 +95,11 @@ impl Watches {
     ) -> std::io::Result<Arc<Watches>> {
         let bytes_max = options.queue_bytes.saturating_mul(FULL_QUEUES);
         let budget = Budget::new(bytes_max, memory.clone());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let cores = match blocking::is_alone() {
+            // A simulation is the same on every machine.
+            true => 1,
+            false => std::thread::available_parallelism().map_or(1, usize::from),
+        };
         let shards = (0..(cores / 2).clamp(1, 4))
             .map(|_| Shard::start(db.clone(), options.clone(), budget.clone()))
             .collect::<Result<_, _>>()?;

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The interval at which the tasks of a simulation look for work.
+pub(super) const ALONE_INTERVAL: Duration = Duration::from_millis(3);
+
 /// The options of all watches.
 #[derive(Debug, Clone)]
 pub(crate) struct WatchOptions {

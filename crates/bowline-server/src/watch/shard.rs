@@ -1,31 +1,24 @@
-//! A shard of the watches: the feed that serves its live watches, and the requests of its streams.
+//! A shard of the watches: its threads, and the requests of its streams.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use bowline::{Changes, DbReader, Range, Revision, Watcher};
+use bowline::{DbReader, Range, Revision, Watcher};
+use bowline_cluster::blocking;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 
 use super::budget::Budget;
 use super::catch_up::{self, Job, Task};
-use super::event::{bytes_of, event_of, with_previous};
 use super::index::Span;
-use super::message::{WatchMessage, encoded, response};
+use super::message::{WatchMessage, response};
 use super::options::WatchOptions;
 use super::state::{Key, State, StreamState, Wants, Watch};
 use super::stream_queue::{Offer, Place, Sharing, StreamQueue};
 use crate::status::Fault;
 
-/// The most revisions that the feed takes at once.
-const BATCH_MAX: usize = 256;
-/// The approximate bytes of keys and values after which it takes no more.
-const BATCH_BYTES: usize = 4 << 20;
-/// The interval at which the threads check whether to stop.
-const NAP: Duration = Duration::from_millis(100);
 /// How many watches may keep what they have read of history, a few MiB each, while they wait for room; and
 /// how many while they wait for their turn.
 const HOLDING_MAX: usize = 4;
@@ -38,29 +31,18 @@ pub(super) struct Shard {
     pub(super) budget: Arc<Budget>,
     pub(super) state: Mutex<State>,
     /// Signaled when a feed is needed and there is none.
-    work_ready: Condvar,
+    pub(super) work_ready: Condvar,
     pub(super) tasks: mpsc::Sender<Task>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     is_stopped: AtomicBool,
     next_stream: AtomicU64,
 }
 
-/// Buffers that are reused for each revision.
-#[derive(Debug, Default)]
-struct Scratch {
-    /// Watches and the changes that concern them.
-    found: Vec<(u32, usize)>,
-    /// The events by their numbers.
-    events: Vec<Option<Bytes>>,
-    /// The events of one watch.
-    numbers: Vec<u32>,
-}
-
 /// Streams whose connections are woken after the lock is released.
 pub(super) type ToWake = Vec<Arc<StreamState>>;
 
 impl Shard {
-    /// Starts its threads.
+    /// Starts its threads; in a simulation, which has only one, its tasks.
     pub(super) fn start(
         db: DbReader,
         options: WatchOptions,
@@ -78,6 +60,11 @@ impl Shard {
             is_stopped: AtomicBool::new(false),
             next_stream: AtomicU64::new(0),
         });
+        if blocking::is_alone() {
+            tokio::spawn(shard.clone().feed_alone());
+            tokio::spawn(catch_up::run_alone(shard.clone(), receiver));
+            return Ok(shard);
+        }
         let named = |name: &str| std::thread::Builder::new().name(name.to_owned());
         let feeding = shard.clone();
         let feed = named("bowline-watch").spawn(move || feeding.feed())?;
@@ -246,7 +233,7 @@ impl Shard {
         }
     }
 
-    fn ensure_feed(&self, state: &mut State) -> bowline::Result<()> {
+    pub(super) fn ensure_feed(&self, state: &mut State) -> bowline::Result<()> {
         if !state.has_feed {
             let feed = self.db.watch(Range::all()).start()?;
             state.position = feed.next_revision();
@@ -255,194 +242,6 @@ impl Shard {
             self.work_ready.notify_all();
         }
         Ok(())
-    }
-
-    /// The feed thread's loop.
-    fn feed(&self) {
-        let mut next_round = Instant::now() + self.options.progress_interval;
-        let mut batch = Vec::new();
-        let mut scratch = Scratch::default();
-        while let Some(mut feed) = self.await_feed() {
-            while !self.is_stopped() {
-                let until_round = next_round.saturating_duration_since(Instant::now());
-                let nap = NAP.min(until_round);
-                // A closed database shows when the watcher is polled.
-                let _ = self.db.wait_for_revision(feed.next_revision(), nap);
-                let mut failure = None;
-                let mut bytes = 0;
-                while batch.len() < BATCH_MAX && bytes < BATCH_BYTES {
-                    match feed.try_recv() {
-                        Ok(Some(changes)) => {
-                            bytes += bytes_of(&changes);
-                            batch.push(changes);
-                        }
-                        Ok(None) => break,
-                        Err(error) => {
-                            failure = Some(error);
-                            break;
-                        }
-                    }
-                }
-                let mut to_wake = ToWake::new();
-                let mut state = self.state.lock();
-                for changes in batch.drain(..) {
-                    self.deliver(&mut state, &changes, &mut scratch, &mut to_wake);
-                }
-                state.move_to(feed.next_revision());
-                if Instant::now() >= next_round {
-                    next_round = Instant::now() + self.options.progress_interval;
-                    state.tell_progress();
-                }
-                state.answer_asking();
-                let is_lost = failure.is_some();
-                if let Some(error) = failure {
-                    self.lose_feed(&mut state, &error);
-                }
-                let is_idle = state.count == 0 && !is_lost;
-                if is_idle {
-                    state.has_feed = false;
-                }
-                drop(state);
-                for stream in to_wake {
-                    stream.queue.wake();
-                }
-                if is_idle || is_lost {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Waits until there is a watch; `None` when the server stops.
-    fn await_feed(&self) -> Option<Watcher> {
-        let mut state = self.state.lock();
-        loop {
-            if self.is_stopped() {
-                return None;
-            }
-            if let Some(feed) = state.new_feed.take() {
-                return Some(feed);
-            }
-            self.work_ready.wait(&mut state);
-        }
-    }
-
-    /// The feed cannot go on: its history was trimmed, or the database failed. Every live watch gets a
-    /// watcher of its own, and goes on as far as it can.
-    fn lose_feed(&self, state: &mut State, error: &bowline::Error) {
-        tracing::warn!(%error, "the feed of the watches starts anew");
-        state.has_feed = false;
-        let position = state.position;
-        for place in 0..state.watches.len() {
-            if let Some(watch) = &mut state.watches[place]
-                && watch.is_live
-            {
-                watch.from = watch.from.max(position);
-                self.fall_behind(state, place as u32);
-            }
-        }
-        if state.count > 0 && self.ensure_feed(state).is_err() {
-            // The database is closed: the streams end with the server.
-            state.has_feed = false;
-        }
-    }
-
-    /// Delivers a revision's events to the live watches of its keys.
-    fn deliver(
-        &self,
-        state: &mut State,
-        changes: &Changes,
-        scratch: &mut Scratch,
-        to_wake: &mut ToWake,
-    ) {
-        let Scratch {
-            found,
-            events,
-            numbers,
-        } = scratch;
-        found.clear();
-        let mut fallen = Vec::new();
-        {
-            let State { watches, index, .. } = state;
-            for (number, change) in changes.changes.iter().enumerate() {
-                index.for_each(&change.entry.key, |place| {
-                    let watch = watches[place as usize].as_ref();
-                    if watch.is_some_and(|watch| {
-                        changes.revision >= watch.from && watch.wants.wants(change)
-                    }) {
-                        found.push((place, number));
-                    }
-                });
-            }
-            let count = changes.changes.len();
-            if count > 1 {
-                // The sort is stable: a watch's changes stay in order.
-                found.sort_by_key(|(place, _)| *place);
-            }
-            // Each event is encoded for the first watch that needs it, with and without the previous entry
-            // separately.
-            events.clear();
-            events.resize(2 * count, None);
-            for of_one in found.chunk_by(|a, b| a.0 == b.0) {
-                let Some(watch) = &mut watches[of_one[0].0 as usize] else {
-                    continue;
-                };
-                let skipped = if watch.wants.previous { count } else { 0 };
-                numbers.clear();
-                numbers.extend(of_one.iter().map(|(_, number)| (skipped + number) as u32));
-                // Not collected: into an option, that would reserve room for four.
-                let mut of_watch = Vec::with_capacity(numbers.len());
-                for number in &*numbers {
-                    let event = &mut events[*number as usize];
-                    if event.is_none() {
-                        *event = self.encode(changes, *number as usize);
-                    }
-                    of_watch.extend(event.clone());
-                }
-                if of_watch.len() < numbers.len() {
-                    watch.from = changes.revision;
-                    fallen.push(of_one[0].0);
-                    continue;
-                }
-                let sharing = Sharing::Shared(changes.revision, numbers);
-                match self.offer(watch, changes.revision, of_watch, sharing) {
-                    Offer::Taken => {}
-                    Offer::TakenFirst => to_wake.push(watch.stream.clone()),
-                    Offer::Full => {
-                        watch.from = changes.revision;
-                        fallen.push(of_one[0].0);
-                    }
-                }
-            }
-        }
-        for place in fallen {
-            self.fall_behind(state, place);
-        }
-    }
-
-    /// The event with this number: a change, or, beyond them, a change with its previous entry. `None` if that cannot
-    /// be read: to catch up, the watch reads it again, and gets the error.
-    fn encode(&self, changes: &Changes, number: usize) -> Option<Bytes> {
-        let changed = &changes.changes;
-        let (change, with_its_previous) = match changed.get(number) {
-            Some(change) => (change, false),
-            None => (&changed[number - changed.len()], true),
-        };
-        if !with_its_previous || change.creates_key() {
-            return Some(self.budget.count(encoded(&event_of(change))));
-        }
-        let before = self.db.snapshot_at(changes.revision - 1);
-        let previous = match before.and_then(|before| before.entry(&change.entry.key)) {
-            Ok(previous) => previous,
-            // If that revision is trimmed, there is no previous entry.
-            Err(
-                bowline::Error::Compacted { .. }
-                | bowline::Error::Storage(bowline_storage::Error::Replaced { .. }),
-            ) => None,
-            Err(_) => return None,
-        };
-        let event = with_previous(&event_of(change), previous);
-        Some(self.budget.count(encoded(&event)))
     }
 
     /// Puts a revision's events of a watch into its queue: all of them or none.
@@ -477,7 +276,7 @@ impl Shard {
     }
 
     /// Gives a live watch a watcher of its own, from its position on.
-    fn fall_behind(&self, state: &mut State, place: u32) {
+    pub(super) fn fall_behind(&self, state: &mut State, place: u32) {
         let Some(watch) = &mut state.watches[place as usize] else {
             return;
         };
