@@ -170,6 +170,16 @@ impl<'a> EntryRef<'a> {
 
     /// The length of the value, also where only its beginning was read.
     ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// use bowline::EntryRef;
+    /// use std::ops::ControlFlow;
+    /// db.put("a", "1234")?;
+    /// let first = db.range(..)?.visit(|entry: EntryRef<'_>| ControlFlow::Break(entry.value_bytes()))?;
+    /// assert_eq!(first.break_value().expect("an entry")?, 4);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// `Storage` when the record that names a large value is damaged.
     pub fn value_bytes(&self) -> Result<u64> {
@@ -241,17 +251,19 @@ impl RangeIter {
     /// Reads of each large value no more than its beginning: for walks that measure, or that need no values.
     ///
     /// ```
-    /// # use std::ops::ControlFlow;
+    /// use bowline::EntryRef;
+    /// use std::ops::ControlFlow;
     /// # let db = bowline::Db::in_memory()?;
     /// db.put("a", vec![0; 100_000])?;
     /// let mut bytes = 0;
-    /// let walked = db.range(..)?.without_large_values().visit(|entry| match entry.value_bytes() {
+    /// let mut add = |entry: EntryRef<'_>| match entry.value_bytes() {
     ///     Ok(value_bytes) => {
     ///         bytes += value_bytes;
     ///         ControlFlow::Continue(())
     ///     }
     ///     Err(error) => ControlFlow::Break(error),
-    /// })?;
+    /// };
+    /// let walked = db.range(..)?.without_large_values().visit(&mut add)?;
     /// assert!(walked.is_continue());
     /// assert_eq!(bytes, 100_000);
     /// # Ok::<(), bowline::Error>(())
