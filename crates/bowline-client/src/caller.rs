@@ -116,7 +116,7 @@ impl Caller {
             return Err(Error::RequestTooLarge);
         }
         let ended = |error: Error| match repeat {
-            Repeat::Always => error.of_read(),
+            Repeat::Always => error,
             Repeat::Never => error.of_change(),
         };
         let deadline = Instant::now() + self.settings.request_timeout;

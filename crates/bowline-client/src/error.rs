@@ -55,8 +55,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # Errors of any read
 ///
 /// `Unreachable`, `TimedOut`, `Disconnected`, `NoLeader`, `LeaderChanged`, `ServerTimedOut`, `Stopped`: the client has
-/// tried other endpoints within the request timeout, and may be asked again. `Corrupt`, `NotForLearner`,
-/// `InvalidReply`: another endpoint may answer. With users: `PermissionDenied`, `AuthenticationFailed`, `InvalidToken`.
+/// tried other endpoints within the request timeout, and may be asked again. `Other` with the code `DataLoss`: so it has, and
+/// the text says what is damaged. `Corrupt`, `NotForLearner`, `InvalidReply`: another endpoint may answer. With users:
+/// `PermissionDenied`, `AuthenticationFailed`, `InvalidToken`.
 ///
 /// # Errors of any change
 ///
@@ -360,6 +361,7 @@ impl Error {
                 | Error::NotForLearner
                 | Error::Unreachable { .. }
                 | Error::Disconnected { .. }
+                // Its data is damaged; its text says where. Another member has the same data.
                 | Error::Other {
                     code: Code::DataLoss,
                     ..
@@ -400,18 +402,6 @@ impl Error {
             }
         } else {
             self
-        }
-    }
-
-    /// This error, as the end of a read.
-    pub(crate) fn of_read(self) -> Error {
-        match self {
-            // The text is the member's own, and names what of its data is damaged.
-            Error::Other {
-                code: Code::DataLoss,
-                ..
-            } => Error::Corrupt,
-            other => other,
         }
     }
 

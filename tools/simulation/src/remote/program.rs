@@ -66,8 +66,8 @@ impl Program {
             | Error::Unreachable { .. }
             | Error::Disconnected { .. }
             | Error::NoSpace
-            // A table is damaged, until it is replaced.
-            | Error::Corrupt
+            // A table is damaged, until it is replaced, at every member that answers.
+            | Error::Other { code: Code::DataLoss, .. }
             | Error::Conflict { .. }
             | Error::TooManyConflicts { .. }
             | Error::Compacted { .. }
