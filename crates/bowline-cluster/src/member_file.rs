@@ -25,7 +25,7 @@
 //! force: other settings at a later start could make one member found a cluster of its own.
 //!
 //! `remembered` is what other members, and this one, have acknowledged to leaders: for an election in which one of them has
-//! an older directory ([`memory`](crate::node::memory)). As many as there is room for. Programs from before it read zeros
+//! an older directory (`node::memory`). As many as there is room for. Programs from before it read zeros
 //! there, or do not look, and write zeros: it is forgotten then.
 //!
 //! Integers are little-endian; the checksum covers all other bytes of the slot. A change writes slot A and
