@@ -111,6 +111,8 @@ pub(crate) struct Counts {
     pub(crate) repair_pauses: AtomicU64,
     /// Tables that the scrubber has read.
     pub(crate) tables_scrubbed: AtomicU64,
+    /// Votes that were not given, or not counted, as another member remembers what this one has lost.
+    pub(crate) votes_withheld: AtomicU64,
     /// Damage outside of tables that the scrubber has found.
     pub(crate) damage_found: AtomicU64,
     /// Comparisons of the voters' data that this leader has completed.

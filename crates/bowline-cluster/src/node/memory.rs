@@ -7,29 +7,28 @@
 //!
 //! So the leader tells all members, now and then, what each has acknowledged to it, and each keeps that in its file
 //! `MEMBER`. A candidate says what it remembers of the member whose vote it requests, and that one what it remembers of the
-//! candidate. Who hears of an entry that it lacks owes it: it neither votes nor stands until it has it again.
+//! candidate. Who hears of an entry that it lacks does not vote for that candidate, or does not count that vote.
 //!
 //! ```text
 //! leader ── acknowledged: a 90, b 88, c 90 ──► a, b, c: each writes it down
 //! (all stop; the leader c stays away; a comes back as it was at 70)
-//! b ── your vote? I remember a 90 ──► a: "I end at 70": no vote, until a leader has sent 71 to 90
+//! b ── your vote? I remember a 90 ──► a: "I end at 70": no vote for b
+//! a ── your vote? ──► b: "yes; I remember a 90": a does not count it
 //! ```
 //!
 //! Invariants:
 //!
 //! - An entry is told only if the leader of its own term knows it acknowledged: flushed, as far as acknowledgements are. So
-//!   a log that ends before it has lost it, unless a later leader has truncated it; whoever has followed one does not
-//!   owe it.
+//!   a log that ends before it has lost it, unless a later leader has truncated it; whoever has followed one lacks nothing.
 //! - What is remembered is on disk before the leader's next entries are acknowledged.
+//! - What a candidate or a voter says decides about that one vote and is not written down: whoever reaches the port of
+//!   members could take all votes for good with it.
 //!
 //! The price: what was acknowledged after the last report, [`memory_interval`](super::NodeConfig::memory_interval) ago at
-//! most, is not remembered. And if copies of several directories are put back that are not of one moment, those that are
-//! older may owe, and if they are a majority no leader is elected; a snapshot is what to restore a cluster from.
+//! most, is not remembered. A member that was cut off since does not remember, either, and with it the older copy votes. And if copies of several directories are put back that are not of one moment, those that are
+//! older may lack what the others remember, and perhaps no leader is elected; a snapshot is what to restore a cluster from.
 
-use std::sync::Arc;
-
-use futures_util::future::BoxFuture;
-use tonic::Status;
+use std::sync::atomic::Ordering;
 
 use super::core::Core;
 use crate::error::{Error, Result};
@@ -38,25 +37,25 @@ use crate::types::{LogId, NodeId, Vote};
 
 /// Runs until the node is closed.
 pub(crate) async fn run(core: &Core) {
-    let mut last = Acknowledgements::new();
     loop {
         tokio::time::sleep(core.options.memory_interval).await;
         if !core.is_leading() || core.membership().nodes().count() < 2 {
             continue;
         }
         let all = core.acknowledgements().await;
-        if all == last || all.is_empty() {
+        if all.is_empty() {
             continue;
         }
         let vote = core.raft.view().vote();
-        if let Err(error) = core.remember(&vote, all.clone()).await {
-            if let Some(more) = core.log_limits.owed.admit_now() {
-                tracing::error!(%error, "cannot note what members have acknowledged{more}");
+        // Also what was told before: a message may have been lost. Nothing is written where it is known.
+        match core.remember(&vote, all.clone()).await {
+            Ok(()) => core.peers.tell(all),
+            Err(error) => {
+                if let Some(more) = core.log_limits.owed.admit_now() {
+                    tracing::error!(%error, "cannot note what members have acknowledged{more}");
+                }
             }
-            continue;
         }
-        core.peers.tell(all.clone());
-        last = all;
     }
 }
 
@@ -96,19 +95,23 @@ impl Memory for Core {
         self.log.member().read_remembered(member)
     }
 
-    fn compare(
-        self: Arc<Core>,
-        last: LogId,
-    ) -> BoxFuture<'static, std::result::Result<(), Status>> {
-        Box::pin(async move {
-            let compared = self.compare_remembered(last).await;
-            compared.map_err(|error| Status::unavailable(error.to_string()))?;
-            match self.owes() {
-                true => Err(Status::unavailable(
-                    "this member has yet to get back what it had acknowledged",
-                )),
-                false => Ok(()),
-            }
-        })
+    fn lacks(&self, last: LogId) -> bool {
+        // A vote for another member says nothing of the log: only a later leader may have truncated it.
+        let vote = self.log.member().read_vote();
+        let has_followed = |vote: Vote| vote.committed && vote.leader_id > last.leader_id;
+        let found = self.log.last_log_id();
+        if found >= Some(last) || vote.is_some_and(has_followed) {
+            return false;
+        }
+        self.counts.votes_withheld.fetch_add(1, Ordering::Relaxed);
+        if let Some(more) = self.log_limits.owed.admit_now() {
+            tracing::error!(
+                acknowledged = last.index,
+                found = found.map(|id| id.index),
+                "another member remembers an entry that this one has acknowledged and lost: its directory is an older \
+                 one; it votes with that member only after a leader has sent the entry{more}"
+            );
+        }
+        true
     }
 }

@@ -19,8 +19,8 @@
 //! the reply is newer than all of them.
 //!
 //! A restarted member gives no vote for an election timeout, in which a live leader reaches it. Where none lives, the other
-//! members remember what leaders told them of it ([`memory`](super::memory)). Not detected: a loss of less than that. A
-//! member of a restored cluster that is restored once more from the same copy does not vote before it has a leader's log:
+//! members remember what leaders told them of it, and it neither votes for them nor counts their votes
+//! ([`memory`](super::memory)). Not detected: a loss of less than that. A member of a restored cluster that is restored once more from the same copy does not vote before it has a leader's log:
 //! see `restored`.
 
 use std::sync::atomic::Ordering;
@@ -44,29 +44,11 @@ impl Core {
 
     /// Handles a leader's report that this member has acknowledged its log up to `last`.
     pub(crate) async fn compare_acknowledged(&self, leader: &Vote, last: LogId) -> Result<()> {
-        // A later leader may truncate what was acknowledged to an earlier one.
-        let vote = self.log.member().read_vote();
-        match vote.is_some_and(|vote| vote > *leader) {
-            true => Ok(()),
-            false => self.find_loss(last).await,
-        }
-    }
-
-    /// Handles what another member remembers, from an earlier leader, that this one has acknowledged.
-    pub(super) async fn compare_remembered(&self, last: LogId) -> Result<()> {
-        // A vote for another member says nothing of the log: only a later leader may have truncated it.
-        let vote = self.log.member().read_vote();
-        let has_followed = |vote: Vote| vote.committed && vote.leader_id > last.leader_id;
-        match vote.is_some_and(has_followed) {
-            true => Ok(()),
-            false => self.find_loss(last).await,
-        }
-    }
-
-    /// Notes that this member owes `last`, unless its log ends there or behind it.
-    async fn find_loss(&self, last: LogId) -> Result<()> {
         let member = self.log.member();
-        if self.log.last_log_id() >= Some(last) || member.read_owed() >= Some(last) {
+        // A later leader may truncate what was acknowledged to an earlier one.
+        let is_deposed = || member.read_vote().is_some_and(|vote| vote > *leader);
+        if self.log.last_log_id() >= Some(last) || member.read_owed() >= Some(last) || is_deposed()
+        {
             return Ok(());
         }
         let found = self.log.last_log_id().map(|id| id.index);

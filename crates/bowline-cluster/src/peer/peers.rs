@@ -19,7 +19,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use bowline_proto::peer as wire;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tonic::Status;
 
@@ -47,8 +46,8 @@ pub type Acknowledgements = BTreeMap<NodeId, LogId>;
 pub(crate) trait Memory: Send + Sync {
     /// The last entry that a member is known to have acknowledged.
     fn acknowledged_by(&self, member: NodeId) -> Option<LogId>;
-    /// Handles what another member remembers of this one. An error: this member has lost it.
-    fn compare(self: Arc<Self>, last: LogId) -> BoxFuture<'static, Result<(), Status>>;
+    /// Whether this member has lost what another one remembers that it has acknowledged.
+    fn lacks(&self, last: LogId) -> bool;
 }
 
 /// Looks up the incarnation of a member in the newest known membership.
@@ -138,11 +137,12 @@ impl Peers {
         self.memory()?.acknowledged_by(member)
     }
 
-    /// Handles what another member remembers of this one, before anything of an election is taken from it. An error: this
-    /// member has lost it.
-    pub(crate) async fn compare(&self, last: Option<LogId>) -> Result<(), Status> {
-        match (self.memory(), last) {
-            (Some(memory), Some(last)) => memory.compare(last).await,
+    /// Refuses a vote, given or received, where the other member remembers what this one has acknowledged and lost.
+    pub(crate) fn check_memory(&self, remembered: Option<LogId>) -> Result<(), Status> {
+        match (self.memory(), remembered) {
+            (Some(memory), Some(last)) if memory.lacks(last) => Err(Status::unavailable(
+                "this member has yet to get back what it had acknowledged",
+            )),
             _ => Ok(()),
         }
     }

@@ -40,7 +40,7 @@ use table::{Messages, Route};
 
 use crate::http::JsonBody;
 use crate::memory::Partial;
-use crate::service::LongReply;
+use crate::service::{EncodedReply, LongReply};
 
 /// The prefix of headers that are gRPC metadata.
 const METADATA: &str = "grpc-metadata-";
@@ -110,6 +110,9 @@ where
         && let Some(long) = JsonReply::new(long, messages.output.clone())
     {
         return reply(response.headers(), Body::new(long));
+    }
+    if let Some(encoded) = EncodedReply::taken_from(&mut response) {
+        response = response.map(|_| encoded.into_grpc());
     }
     if messages.gives_stream {
         streamed(response, messages)

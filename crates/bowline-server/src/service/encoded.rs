@@ -1,8 +1,8 @@
 //! [`EncodedReply`]: a large reply, encoded on a thread for reads.
 //!
 //! A reply is otherwise encoded when the connection polls its body, on a thread that serves many connections: with 7 MiB
-//! they waited for milliseconds. The service leaves the bytes in the extensions of its response, and the transport sends
-//! them in place of the message. Who does not take them, as the JSON gateway, has the message itself.
+//! they waited for milliseconds. The service leaves the bytes in the extensions of its response, and the transport and the
+//! JSON gateway take them in place of the message.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -124,12 +124,12 @@ impl Network {
     }
 
     /// The peer's answer to a request for its vote, unless the peer remembers what this member has lost.
-    async fn counted(
+    fn counted(
         &self,
         reply: bowline_proto::peer::VoteReply,
         request: &VoteRequest<TypeConfig>,
     ) -> Result<VoteResponse<TypeConfig>, RpcError> {
-        let read = async {
+        let read = || {
             let remembered = reply.remembered;
             let reply = wire::get_vote_reply(reply)?;
             wire::check_ahead(&reply.vote, request.vote.leader_id.term)?;
@@ -138,10 +138,10 @@ impl Network {
                 false => &request.vote,
             };
             let remembered = wire::get_remembered(remembered, newest)?;
-            self.peers.compare(remembered).await?;
+            self.peers.check_memory(remembered)?;
             Ok(reply)
         };
-        let read: Result<_, Status> = read.await;
+        let read: Result<_, Status> = read();
         read.map_err(|status| self.failure(RPCTypes::Vote, &status))
     }
 
@@ -384,7 +384,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let mut client = self.client(RPCTypes::Vote)?;
         let call = client.vote(self.ballot(&request));
         let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
-        self.counted(reply, &request).await
+        self.counted(reply, &request)
     }
 
     async fn pre_vote(
@@ -395,7 +395,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         let mut client = self.client(RPCTypes::Vote)?;
         let call = client.pre_vote(self.ballot(&request));
         let reply = self.answer(RPCTypes::Vote, option.soft_ttl(), call).await?;
-        self.counted(reply, &request).await
+        self.counted(reply, &request)
     }
 
     async fn full_snapshot(

@@ -345,7 +345,6 @@ where
         wire::check_ahead(vote, self.known_term())
     }
 
-    /// A vote request, decoded and checked.
     /// An answer to a candidate, with what this member remembers of it.
     fn ballot(&self, candidate: NodeId, reply: &VoteResponse<TypeConfig>) -> proto::VoteReply {
         let remembered = self.peers.acknowledged_by(candidate);
@@ -355,6 +354,7 @@ where
         }
     }
 
+    /// A vote request, decoded and checked.
     async fn voting(&self, request: proto::VoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
         let from = self.check(request.sender)?;
         let remembered = request.remembered;
@@ -368,12 +368,11 @@ where
             ));
         }
         match self.service.is_member(from).await {
-            // Meanwhile a leader may have said what this member lacks; the candidate may remember it, too.
-            true if let Err(lost) = self.peers.compare(remembered).await => Err(lost),
+            // Meanwhile a leader may have said what this member lacks.
             true if !self.service.may_vote() => Err(Status::unavailable(
                 "this member has yet to get back what it had acknowledged",
             )),
-            true => Ok(request),
+            true => self.peers.check_memory(remembered).map(|()| request),
             false => Err(Status::permission_denied(format!(
                 "{from:016x} is no member of the cluster, as far as this member knows"
             ))),

@@ -229,6 +229,49 @@ async fn a_forged_vote_is_refused_and_not_written_down() {
     three.shutdown().await;
 }
 
+/// What a candidate claims to remember of a member's acknowledgements was written down as owed, whoever claimed it: three
+/// forged messages, and no leader was ever elected again. Now it decides that one vote, and no other. Found by review before
+/// it was released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_memory_takes_nobodys_vote_for_good() {
+    let mut three = settled().await;
+    let leader = three.leader().await;
+    let term = three.client(leader).core().leadership().term;
+    for number in 0..3 {
+        let (target, other) = (three.client(number), three.client((number + 1) % 3));
+        let from = other.core().member_id;
+        let forged = |term: u64| proto::VoteRequest {
+            sender: Some(sender(&other, &target)),
+            vote: Some(proto::Ballot {
+                term,
+                node: from,
+                committed: false,
+            }),
+            last: None,
+            leadership_transfer: true,
+            remembered: Some(proto::LogId {
+                term,
+                node: from,
+                index: 1 << 50,
+            }),
+        };
+        let mut grpc = grpc(three.nodes[number].as_ref().unwrap()).await;
+        let refused = grpc.vote(forged(term + 1)).await.expect_err("refused");
+        assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+        let refused = grpc.pre_vote(forged(term + (1 << 31))).await;
+        assert_eq!(refused.expect_err("refused").code(), Code::Unavailable);
+    }
+    for number in 0..3 {
+        three.stop(number).await;
+        let config = three.configs[number].clone();
+        three.nodes[number] = Some(start(&config).await);
+    }
+    let client = three.client(three.leader().await);
+    surely(&client, &put("b", "1")).await;
+    drop(client);
+    three.shutdown().await;
+}
+
 /// A member found out only when it applied an entry that a newer program had made it, and had acknowledged it
 /// by then. Now it is detected before, and stops the member; invalid bytes do not.
 #[tokio::test(flavor = "multi_thread")]
