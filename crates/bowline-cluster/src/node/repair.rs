@@ -129,11 +129,25 @@ impl Core {
         Ok(())
     }
 
-    /// Reads all tables.
-    async fn are_tables_sound(&self) -> bool {
+    /// Reads all tables. If none is damaged, forgets the damage that was noted for this reason, unless somebody has asked
+    /// for the repair.
+    async fn is_sound_after_all(&self, reason: &str) -> bool {
+        if reason == ASKED {
+            return false;
+        }
         let replica = self.replica.clone();
         let checked = crate::blocking::spawn(move || replica.db().check()).await;
-        checked.is_ok_and(|check| check.is_ok_and(|check| check.is_clean()))
+        let is_sound = checked.is_ok_and(|check| check.is_ok_and(|check| check.is_clean()));
+        if is_sound {
+            if let Some(more) = self.log_limits.sound_after_all.admit_now() {
+                tracing::warn!(
+                    reason,
+                    "the tables of this member are sound after all{more}"
+                );
+            }
+            self.damage.is_mended();
+        }
+        is_sound
     }
 
     /// Hands over the lead to any other voter, if this member has it.
@@ -187,8 +201,12 @@ async fn mend(core: &Core) {
                         "the tables of this leader are damaged, and no other member can lead yet{more}"
                     );
                 }
-                // An attempt that is refused may cost an election.
-                tokio::time::sleep(20 * PAUSE).await;
+                // A leader that has noted damage sends nobody a snapshot: what a passing fault of the disk
+                // or of memory has noted must not keep the one that waits for it waiting.
+                if !core.is_sound_after_all(&reason).await {
+                    // An attempt that is refused may cost an election.
+                    tokio::time::sleep(20 * PAUSE).await;
+                }
                 continue;
             }
             if let Err(error) = core.raft.rebuild(reason.clone(), REQUESTED_TIMEOUT).await {
@@ -196,15 +214,7 @@ async fn mend(core: &Core) {
                     tracing::error!(%error, reason, "the tables of this member were not replaced{more}");
                 }
                 tokio::time::sleep(4 * PAUSE).await;
-                if reason != ASKED && core.are_tables_sound().await {
-                    if let Some(more) = core.log_limits.sound_after_all.admit_now() {
-                        tracing::warn!(
-                            reason,
-                            "the tables of this member are sound after all{more}"
-                        );
-                    }
-                    core.damage.is_mended();
-                }
+                core.is_sound_after_all(&reason).await;
                 continue;
             }
             // It may have made way for a snapshot of the consensus, which may come to nothing.
