@@ -114,7 +114,14 @@ impl Cluster {
     /// Users over the network begin.
     fn start_remotes(&mut self) {
         let (machines, seed) = (self.members.len(), self.random.u64(..));
-        let mut remotes = Remotes::new(machines, seed, &self.wire, &self.history, &self.trace);
+        let mut remotes = Remotes::new(
+            machines,
+            seed,
+            &self.wire,
+            &self.history,
+            &self.trace,
+            self.compacts,
+        );
         remotes.start(self.clients_pause_max, &mut self.subscribers, &self.fence);
         self.remotes = Some(remotes);
     }
