@@ -27,7 +27,7 @@ struct State {
     changes: Vec<Change>,
     /// When it was told that everything up to a revision has come: how many changes it had been told of by then.
     progress: Vec<(usize, Revision)>,
-    /// Below this revision it was not told of everything: the history was compacted.
+    /// Below this revision it was not told of everything: it began there, or the history was compacted.
     from: Revision,
 }
 
@@ -64,7 +64,7 @@ impl SeenRegister {
         state.progress.push((count, revision));
     }
 
-    /// What it was to be told next is compacted: it goes on where the history begins.
+    /// It is told of everything from there on: it begins, or what it was to be told next is compacted.
     pub(crate) fn is_behind(&self, oldest: Revision) {
         let mut state = self.state.lock();
         state.from = oldest.max(state.from);

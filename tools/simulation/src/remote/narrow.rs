@@ -1,4 +1,4 @@
-//! One who watches one register over the network, with what was there before each change.
+//! One who watches one register over the network, from when it began, with what was there before each change.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ pub(super) struct NarrowWatch {
 impl NarrowWatch {
     /// Watches for as long as the run lasts.
     pub(super) async fn run(mut self) {
-        let mut next = Revision::FIRST;
+        let mut next = None;
         loop {
-            self.program.note(format_args!("watches from {next} on"));
+            self.program.note(format_args!("watches from {next:?} on"));
             if let Err(error) = self.watch(&mut next).await {
                 self.program.note(format_args!("its watch ends: {error}"));
                 self.program.judge(&error);
@@ -32,7 +32,7 @@ impl NarrowWatch {
                     compact_revision: Some(oldest),
                 } = error
                 {
-                    next = oldest.max(next);
+                    next = next.max(Some(oldest));
                     self.seen.is_behind(oldest);
                 }
             }
@@ -41,14 +41,23 @@ impl NarrowWatch {
         }
     }
 
-    /// Watches from a revision on, which it moves behind what it was told.
-    async fn watch(&mut self, next: &mut Revision) -> Result<(), Error> {
+    /// Watches from a revision on, which it moves behind what it was told; at first from now on.
+    async fn watch(&mut self, next: &mut Option<Revision>) -> Result<(), Error> {
         let register = key(self.seen.register());
-        let watch = self.program.client.watch(register).from(*next);
-        let mut watcher = watch.previous().progress_notify().await?;
+        let mut watch = { self.program.client.watch(register) }
+            .previous()
+            .progress_notify();
+        if let Some(next) = *next {
+            watch = watch.from(next);
+        }
+        let mut watcher = watch.await?;
+        if next.is_none() {
+            self.seen.is_behind(watcher.next_revision());
+            *next = Some(watcher.next_revision());
+        }
         while let Some(batch) = watcher.next().await? {
             self.take(&batch);
-            *next = watcher.next_revision();
+            *next = Some(watcher.next_revision());
             if self.random.u32(0..ASKS) == 0 {
                 watcher.request_progress()?;
             }
