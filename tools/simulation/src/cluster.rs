@@ -27,8 +27,9 @@ use crate::wire::Wire;
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 /// So long after a member has followed a leader, its vote for it is on its disk.
 const VOTE_WITHIN: Duration = Duration::from_millis(5);
-/// On each member: one that reads, and others that also write.
+/// On each member: one that reads, and others that also write; fewer where there are users over the network.
 const CLIENTS: usize = 3;
+const CLIENTS_BESIDE_REMOTES: usize = 2;
 
 /// The cluster.
 pub(crate) struct Cluster {
@@ -293,7 +294,11 @@ impl Cluster {
             self.fail(reason);
         }
         self.leadership[member] = Some((client.leadership(), Leadership::default()));
-        for at in 0..CLIENTS {
+        let clients = match self.remotes {
+            Some(_) => CLIENTS_BESIDE_REMOTES,
+            None => CLIENTS,
+        };
+        for at in 0..clients {
             let user = self.user(member, at, client);
             self.members[member].spawn(user.run());
         }

@@ -44,7 +44,7 @@ use user::User;
 /// The machines of users.
 pub(crate) const MACHINES: usize = 2;
 /// On each: one that reads, and others that also write.
-const USERS: usize = 2;
+const USERS: usize = 3;
 
 /// All machines of users.
 pub(crate) struct Remotes {
