@@ -17,6 +17,8 @@ use super::program::Program;
 use crate::holders::LEFT_PERCENT;
 
 const LOCK: &str = "lock";
+/// A new leader adds an election timeout to what is left of a lease.
+const ADDED_MAX: Duration = Duration::from_secs(1);
 /// So long it waits for the lock.
 const WAIT_MAX: Duration = Duration::from_secs(4);
 
@@ -201,7 +203,8 @@ impl Locker {
         };
         self.program.history.has_looked();
         let has_key = told.keys.iter().any(|key| *key == held.key);
-        if told.remaining > held.ttl || !has_key && self.now() < held.promised {
+        let is_too_long = told.remaining > held.ttl + ADDED_MAX;
+        if is_too_long || !has_key && self.now() < held.promised {
             let (name, lease) = (&self.program.name, held.lease);
             let reason = format!("{name}: lease {lease} of {:?}: {told:?}", held.ttl);
             self.program.history.fail(reason);
