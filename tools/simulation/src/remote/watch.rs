@@ -12,8 +12,8 @@ use crate::told::Told;
 
 /// After one of so many batches, one of these is done.
 const MOVES: u32 = 100;
-/// So long a watch is left alone, in milliseconds.
-const ALONE_MILLIS: std::ops::Range<u64> = 1_000..8_000;
+/// So long a watch is left alone, in milliseconds. The judge of a hurt leader, in the end, takes longer.
+const ALONE_MILLIS: std::ops::Range<u64> = 2_000..12_000;
 
 pub(super) struct Watch {
     pub(super) program: Program,
