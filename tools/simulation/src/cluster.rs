@@ -14,13 +14,13 @@ use crate::clients::Client;
 use crate::entropy;
 use crate::history::History;
 use crate::holders::{Holder, PREFIX};
-use crate::member::{End, Member, Role, name};
+use crate::member::{End, Member, Role};
 use crate::operator::Operator;
 use crate::remote::fence::Fence;
 use crate::remote::program::Answer;
 use crate::remote::{self, Remotes};
 use crate::subscribers::{POLL_EVERY, Subscribers};
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 use crate::wire::Wire;
 
 /// The time of a step.

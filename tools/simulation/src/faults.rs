@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::member::{End, name};
+use crate::member::End;
 use crate::remote;
+use crate::trace::name;
 use crate::wire::{Path, Wire};
 
 /// In place of a member: the one that leads when the fault begins.

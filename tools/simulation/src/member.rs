@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::runtime::VirtualRuntime;
 use crate::story::set_speaker;
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 use crate::wire::{Host, Wire};
 
 /// How a process ends.
@@ -477,8 +477,4 @@ async fn start_server(node: NodeConfig, host: Host) -> Result<Program, String> {
 /// The first machines, with their URLs.
 fn places(count: usize) -> Vec<(String, String)> {
     (0..count).map(|at| (name(at), Wire::url(at))).collect()
-}
-
-pub(crate) fn name(number: usize) -> String {
-    format!("m{number}")
 }

@@ -11,11 +11,11 @@ use bowline::{Range, Revision, Watcher};
 use parking_lot::Mutex;
 
 use crate::history::History;
-use crate::member::{Member, name};
+use crate::member::Member;
 use crate::register::{Registers, SeenRegister};
 use crate::remote::fence;
 use crate::told::{Seen, Told};
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 
 /// How often watches are polled.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(5);

@@ -29,8 +29,7 @@ use parking_lot::Mutex;
 
 pub(crate) use host::Host;
 
-use crate::member::name;
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 
 /// How many bytes an end may have written that the other has not read.
 const WINDOW_BYTES: usize = 256 << 10;
