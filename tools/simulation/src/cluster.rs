@@ -14,21 +14,22 @@ use crate::clients::Client;
 use crate::entropy;
 use crate::history::History;
 use crate::holders::{Holder, PREFIX};
-use crate::member::{End, Member, Role, name};
+use crate::member::{End, Member, Role};
 use crate::operator::Operator;
 use crate::remote::fence::Fence;
 use crate::remote::program::Answer;
 use crate::remote::{self, Remotes};
 use crate::subscribers::{POLL_EVERY, Subscribers};
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 use crate::wire::Wire;
 
 /// The time of a step.
 pub(crate) const STEP: Duration = Duration::from_millis(1);
 /// So long after a member has followed a leader, its vote for it is on its disk.
 const VOTE_WITHIN: Duration = Duration::from_millis(5);
-/// On each member: one that reads, and others that also write.
+/// On each member: one that reads, and others that also write; fewer where there are users over the network.
 const CLIENTS: usize = 3;
+const CLIENTS_BESIDE_REMOTES: usize = 2;
 
 /// The cluster.
 pub(crate) struct Cluster {
@@ -114,7 +115,14 @@ impl Cluster {
     /// Users over the network begin.
     fn start_remotes(&mut self) {
         let (machines, seed) = (self.members.len(), self.random.u64(..));
-        let mut remotes = Remotes::new(machines, seed, &self.wire, &self.history, &self.trace);
+        let mut remotes = Remotes::new(
+            machines,
+            seed,
+            &self.wire,
+            &self.history,
+            &self.trace,
+            self.compacts,
+        );
         remotes.start(self.clients_pause_max, &mut self.subscribers, &self.fence);
         self.remotes = Some(remotes);
     }
@@ -286,7 +294,11 @@ impl Cluster {
             self.fail(reason);
         }
         self.leadership[member] = Some((client.leadership(), Leadership::default()));
-        for at in 0..CLIENTS {
+        let clients = match self.remotes {
+            Some(_) => CLIENTS_BESIDE_REMOTES,
+            None => CLIENTS,
+        };
+        for at in 0..clients {
             let user = self.user(member, at, client);
             self.members[member].spawn(user.run());
         }

@@ -4,8 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::member::{End, name};
+use crate::member::End;
 use crate::remote;
+use crate::trace::name;
 use crate::wire::{Path, Wire};
 
 /// In place of a member: the one that leads when the fault begins.
@@ -66,6 +67,9 @@ enum Kind {
         member: usize,
         what: OfUser,
     },
+    /// Each connection of a machine of users is reset soon after a request has arrived, whichever member it has reached: the
+    /// answers are lost.
+    AnswersLost(usize),
     /// All programs of users are stopped and continued: who holds a lock may lose it meanwhile.
     UsersPaused,
 }
@@ -136,7 +140,7 @@ impl Kind {
             | Kind::Swallowed(from, to)
             | Kind::Reset(from, to)
             | Kind::MoveLead(from, to) => (from, Some(to)),
-            Kind::AllDown { .. } | Kind::UsersPaused => return self,
+            Kind::AllDown { .. } | Kind::UsersPaused | Kind::AnswersLost(_) => return self,
         };
         if *first == LEADER {
             *first = cluster.leader();
@@ -237,20 +241,22 @@ pub(crate) fn plan_of_users(seed: u64, machines: usize, span: Duration) -> Vec<F
             true => LEADER,
             false => random.usize(0..machines),
         };
-        let what = match random.u8(0..9) {
-            0..=1 => Some(OfUser::Cut),
-            2 => Some(OfUser::Deaf),
-            3 => Some(OfUser::Swallowed),
-            4 => Some(OfUser::Slow(random.u64(5..400))),
-            5..=7 => Some(OfUser::Reset),
-            _ => None,
-        };
         let user = random.usize(0..remote::MACHINES);
-        let kind = match what {
-            Some(what) => Kind::OfUser { user, member, what },
-            None => Kind::UsersPaused,
+        let of_user = |what| Kind::OfUser { user, member, what };
+        let kind = match random.u8(0..10) {
+            0..=1 => of_user(OfUser::Cut),
+            2 => of_user(OfUser::Deaf),
+            3 => of_user(OfUser::Swallowed),
+            4 => of_user(OfUser::Slow(random.u64(5..400))),
+            5..=6 => of_user(OfUser::Reset),
+            7..=8 => Kind::AnswersLost(user),
+            _ => Kind::UsersPaused,
         };
-        let longest = [50, 600, 3_000][random.usize(0..3)];
+        let longest = match kind {
+            // The checker of histories has to try every write of unknown outcome.
+            Kind::AnswersLost(_) => 500,
+            _ => [50, 600, 3_000][random.usize(0..3)],
+        };
         let to = from + Duration::from_millis(random.u64(1..longest));
         faults.push(Fault { kind, from, to });
         from += Duration::from_millis(random.u64(1..3_000));
@@ -425,6 +431,14 @@ impl Injector {
                     let user = cluster.user_host(user);
                     apply_of_user(what, user, member, &cluster.wire);
                 }
+                Kind::AnswersLost(user) => {
+                    let user = cluster.user_host(user);
+                    for member in 0..count {
+                        cluster
+                            .wire
+                            .set_path(user, member, |path| path.breaks = true);
+                    }
+                }
                 Kind::UsersPaused => users_paused = true,
                 Kind::Reset(..)
                 | Kind::MoveLead(..)
@@ -483,7 +497,7 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
     let text = format!("{kind:?}");
     let what = text.split(['(', ' ']).next().unwrap_or_default();
     let whom = match *kind {
-        Kind::AllDown { .. } | Kind::UsersPaused => "all",
+        Kind::AllDown { .. } | Kind::UsersPaused | Kind::AnswersLost(_) => "all",
         Kind::AllPausedBut(member) if member == leader => "all but the leader",
         Kind::AllPausedBut(_) => "all but a follower",
         Kind::Down(member, _)
@@ -553,6 +567,7 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         } => cluster.wire.reset([cluster.user_host(user), member]),
         Kind::OfUser { .. }
         | Kind::UsersPaused
+        | Kind::AnswersLost(_)
         | Kind::Full(..)
         | Kind::SlowDisk(..)
         | Kind::Suspended(_)

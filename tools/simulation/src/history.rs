@@ -34,6 +34,8 @@ struct State {
     repaired: BTreeSet<usize>,
     /// The members that have said since somebody looked what they had acknowledged and lost.
     lost: Vec<(usize, String)>,
+    /// The newest revision that anybody was told of.
+    newest_told: Revision,
     counts: Counts,
     is_over: bool,
 }
@@ -132,6 +134,17 @@ impl History {
         if operation.writes.iter().any(is_told) {
             self.state.lock().acknowledged.insert(revision);
         }
+        self.is_told_of(revision);
+    }
+
+    /// Somebody was told of a revision: whoever asks from now on for what is fresh is told of none that is older.
+    pub(crate) fn is_told_of(&self, revision: Revision) {
+        let mut state = self.state.lock();
+        state.newest_told = revision.max(state.newest_told);
+    }
+
+    pub(crate) fn newest_told(&self) -> Revision {
+        self.state.lock().newest_told
     }
 
     /// Somebody has a lock.

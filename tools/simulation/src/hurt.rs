@@ -12,8 +12,8 @@ use bowline_cluster::{LocalClient, ReadLevel};
 use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
 
 use crate::cluster::Cluster;
-use crate::member::name;
 use crate::remote::program::{Answer, KEY};
+use crate::trace::name;
 
 /// Nobody asks anything for so long.
 const IDLE: Duration = Duration::from_secs(3);

@@ -17,7 +17,7 @@
 //! | `history` | what all of them asked and were told |
 //! | `operator` | who removes and adds members |
 //! | `holders`, `subscribers` | users of leases, and of watches |
-//! | `told` | what watches tell |
+//! | `told`, `register` | what watches tell: of everything, and of one register |
 //! | `hurt` | the last judge: with one member hurt, the others answer |
 //! | `run` | one seed from beginning to end, with its judges |
 //! | `trace` | what happened, as text and as a hash |
@@ -45,6 +45,7 @@ mod holders;
 mod hurt;
 mod member;
 mod operator;
+mod register;
 mod remote;
 mod run;
 mod runtime;

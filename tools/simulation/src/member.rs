@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::runtime::VirtualRuntime;
 use crate::story::set_speaker;
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 use crate::wire::{Host, Wire};
 
 /// How a process ends.
@@ -465,6 +465,7 @@ async fn start_server(node: NodeConfig, host: Host) -> Result<Program, String> {
     // So that it notices soon that nothing comes from a client any more.
     config.keep_alive_interval = Duration::from_secs(2);
     config.keep_alive_timeout = Duration::from_secs(1);
+    config.watch_progress_interval = Duration::from_secs(2);
     let listener = host.listen_for_clients();
     let listener = listener.map_err(|error| error.to_string())?;
     let started = Server::start_on(config, listener).await;
@@ -476,8 +477,4 @@ async fn start_server(node: NodeConfig, host: Host) -> Result<Program, String> {
 /// The first machines, with their URLs.
 fn places(count: usize) -> Vec<(String, String)> {
     (0..count).map(|at| (name(at), Wire::url(at))).collect()
-}
-
-pub(crate) fn name(number: usize) -> String {
-    format!("m{number}")
 }

@@ -12,7 +12,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
-use crate::member::{End, Role, name};
+use crate::member::{End, Role};
+use crate::trace::name;
 use crate::wire::Wire;
 
 /// The next step of a job.

@@ -10,8 +10,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::history::History;
-use crate::member::name;
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 
 thread_local! {
     /// The member that runs.

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::{Range, Revision, Watcher};
-use bowline_testing::linear::Held;
 use parking_lot::Mutex;
 
 use crate::history::History;
-use crate::member::{Member, name};
+use crate::member::Member;
+use crate::register::{Registers, SeenRegister};
 use crate::remote::fence;
 use crate::told::{Seen, Told};
-use crate::trace::Trace;
+use crate::trace::{Trace, name};
 
 /// How often watches are polled.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(5);
@@ -33,6 +33,8 @@ struct Subscriber {
 /// What a watch over the network has told.
 pub(crate) enum News {
     Told(Told),
+    /// Everything up to there has come.
+    Progress(Revision),
     /// What it was to be told next is compacted, up to this revision.
     Compacted(Revision),
 }
@@ -45,11 +47,13 @@ pub(crate) struct Subscribers {
     all: Vec<Subscriber>,
     /// Those over the network.
     remote: Vec<Seen>,
+    /// Those over the network that watch one register.
+    of_registers: Vec<SeenRegister>,
     pub(crate) inbox: Inbox,
     /// What each revision has changed, as whoever was told first has it.
     changes: BTreeMap<Revision, String>,
     /// What the registers held, each from a revision on.
-    registers: BTreeMap<(usize, Revision), Held>,
+    registers: Registers,
     /// The tokens with which writes were made that only the holder of a lock may make.
     guarded: BTreeMap<Revision, u64>,
     /// Whether the history is compacted in this run.
@@ -73,9 +77,10 @@ impl Subscribers {
         Subscribers {
             all: (0..COUNT).map(new).collect(),
             remote: Vec::new(),
+            of_registers: Vec::new(),
             inbox: Inbox::default(),
             changes: BTreeMap::new(),
-            registers: BTreeMap::new(),
+            registers: Registers::new(),
             guarded: BTreeMap::new(),
             are_compacting,
             random: fastrand::Rng::with_seed(seed),
@@ -90,6 +95,13 @@ impl Subscribers {
         self.remote.len() - 1
     }
 
+    /// One more who watches a register over the network.
+    pub(crate) fn add_register(&mut self, name: &str, register: usize) -> SeenRegister {
+        let seen = SeenRegister::new(format!("the watch of {name}"), register);
+        self.of_registers.push(seen.clone());
+        seen
+    }
+
     /// Takes what watches over the network were told. Gives what is wrong.
     pub(crate) fn take_remote(&mut self) -> Result<(), String> {
         let news = std::mem::take(&mut *self.inbox.lock());
@@ -101,6 +113,7 @@ impl Subscribers {
                     let by = seen.name().to_owned();
                     self.note(&by, &told)?;
                 }
+                News::Progress(revision) => seen.has_all_up_to(revision),
                 News::Compacted(oldest) if self.are_compacting => seen.is_behind(oldest),
                 News::Compacted(oldest) => {
                     return Err(format!(
@@ -246,12 +259,27 @@ impl Subscribers {
         for seen in &self.remote {
             seen.judge(&self.changes)?;
         }
+        self.judge_registers()?;
         fence::judge(&self.guarded)?;
         if self.are_compacting {
             // Who was told nothing before it was compacted cannot say what there was.
             return Ok(());
         }
         self.judge_told()
+    }
+
+    /// Watches of one register were told all of its changes.
+    fn judge_registers(&mut self) -> Result<(), String> {
+        if self.are_compacting {
+            // They may have been told of what was compacted before anybody else was.
+            for (change, held) in self.of_registers.iter().flat_map(SeenRegister::registers) {
+                self.registers.entry(change).or_insert(held);
+            }
+        }
+        for seen in &self.of_registers {
+            seen.judge(&self.registers, self.are_compacting)?;
+        }
+        Ok(())
     }
 
     /// Eventual reads gave the state of the revision that they told, and every acknowledged write is in the past.

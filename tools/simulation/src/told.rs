@@ -118,6 +118,8 @@ pub(crate) struct Seen {
     name: String,
     /// The revisions, in the order in which they were told.
     revisions: Vec<Revision>,
+    /// When it was told that everything up to a revision has come: how many it had been told of by then.
+    progress: Vec<(usize, Revision)>,
     /// Below this revision it was not told of what others were told: the history was compacted.
     from: Revision,
 }
@@ -127,6 +129,7 @@ impl Seen {
         Seen {
             name,
             revisions: Vec::new(),
+            progress: Vec::new(),
             from: Revision::FIRST,
         }
     }
@@ -159,7 +162,12 @@ impl Seen {
         Ok(())
     }
 
-    /// It was told all of these revisions, and no others.
+    /// It is told that everything up to a revision has come.
+    pub(crate) fn has_all_up_to(&mut self, revision: Revision) {
+        self.progress.push((self.revisions.len(), revision));
+    }
+
+    /// It was told all of these revisions, and no others; and when it was told that all up to one has come, all had.
     pub(crate) fn judge(&self, changes: &BTreeMap<Revision, String>) -> Result<(), String> {
         let name = &self.name;
         let mut all = changes.range(self.from..).map(|(revision, _)| revision);
@@ -170,8 +178,24 @@ impl Seen {
             }
         }
         match all.next() {
-            None => Ok(()),
+            None => self.judge_progress(changes),
             Some(missing) => Err(format!("{name} was never told {missing}")),
         }
+    }
+
+    fn judge_progress(&self, changes: &BTreeMap<Revision, String>) -> Result<(), String> {
+        for &(count, revision) in { self.progress.iter() }.filter(|(_, up_to)| *up_to >= self.from)
+        {
+            let last = count.checked_sub(1).map(|at| self.revisions[at]);
+            let newest = changes.range(self.from..=revision).next_back();
+            let newest = newest.map(|(newest, _)| *newest);
+            if newest > last || last.is_some_and(|last| revision < last) {
+                return Err(format!(
+                    "{} was told that all up to {revision} has come, after {last:?}, and the newest is {newest:?}",
+                    self.name
+                ));
+            }
+        }
+        Ok(())
     }
 }

@@ -52,3 +52,8 @@ impl Trace {
         (state.text.clone(), state.hash)
     }
 }
+
+/// The name of a member in it.
+pub(crate) fn name(member: usize) -> String {
+    format!("m{member}")
+}

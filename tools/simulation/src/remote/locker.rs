@@ -2,6 +2,8 @@
 //!
 //! The lock is the server's (`v3lockpb.Lock`), under a lease that the client's library grants and renews. Each write has
 //! the condition that the lock's key is still there with the create revision that it had: the fencing token.
+//!
+//! A lease is timed in seconds or in milliseconds: the client renews the one by a stream, and the other by calls.
 
 use std::time::Duration;
 
@@ -15,6 +17,8 @@ use super::program::Program;
 use crate::holders::LEFT_PERCENT;
 
 const LOCK: &str = "lock";
+/// A new leader adds an election timeout to what is left of a lease.
+const ADDED_MAX: Duration = Duration::from_secs(1);
 /// So long it waits for the lock.
 const WAIT_MAX: Duration = Duration::from_secs(4);
 
@@ -30,6 +34,8 @@ struct Held {
     token: Revision,
     lease: LeaseId,
     ttl: Duration,
+    /// Whether the lease is timed in milliseconds.
+    is_exact: bool,
     /// Until then it certainly has it.
     promised: Duration,
 }
@@ -69,9 +75,13 @@ impl Locker {
     /// Asks for a lease, and then for the lock.
     async fn take(&mut self) -> Option<Held> {
         let client = self.program.client.clone();
-        let millis = self.random.u64(600..4_000);
+        let ttl = Duration::from_millis(self.random.u64(600..4_000));
+        let is_exact = self.random.bool();
         let asked = self.now();
-        let granted = client.grant_lease_ms(Duration::from_millis(millis)).await;
+        let granted = match is_exact {
+            true => client.grant_lease_ms(ttl).await,
+            false => client.grant_lease(ttl).await,
+        };
         let granted = self.judged("a grant", granted)?;
         let (lease, ttl) = (granted.id, granted.ttl);
         let promised = asked + ttl * LEFT_PERCENT / 100;
@@ -115,6 +125,7 @@ impl Locker {
             token,
             lease,
             ttl,
+            is_exact,
             promised,
         })
     }
@@ -127,8 +138,9 @@ impl Locker {
             _ => None,
         };
         for _ in 0..self.random.u8(1..6) {
-            match self.random.u8(0..8) {
+            match self.random.u8(0..10) {
                 0..=1 => self.renew(&mut held).await,
+                8..=9 => self.look(&held).await,
                 // It may be too late afterwards.
                 2 => self.sleep(millis / 2..millis * 2).await,
                 _ => self.sleep(0..millis / 4).await,
@@ -149,8 +161,12 @@ impl Locker {
 
     /// Has the library renew the lease from now on.
     async fn keep(&self, held: &Held) -> Option<KeepAlive> {
-        let kept = self.program.client.keep_alive_ms(held.lease).await;
-        self.judged("a keep-alive", kept)
+        let client = &self.program.client;
+        let kept = match held.is_exact {
+            true => client.keep_alive_ms(held.lease).await,
+            false => client.keep_alive(held.lease).await,
+        };
+        self.judged_of_lease("a keep-alive", held, kept)
     }
 
     /// Takes the library at its word: the lease lives for as long as it says, by a clock that may be slower than the
@@ -164,11 +180,49 @@ impl Locker {
 
     async fn renew(&self, held: &mut Held) {
         let asked = self.now();
-        let renewed = self.program.client.keep_alive_ms_once(held.lease).await;
-        if self.judged("a renewal", renewed).is_some() {
-            held.promised = asked + held.ttl * LEFT_PERCENT / 100;
+        let client = &self.program.client;
+        let renewed = match held.is_exact {
+            true => client.keep_alive_ms_once(held.lease).await,
+            false => client.keep_alive_once(held.lease).await,
+        };
+        if let Some(ttl) = self.judged_of_lease("a renewal", held, renewed) {
+            held.promised = asked + ttl * LEFT_PERCENT / 100;
             self.fence.promise(held.token, held.promised);
         }
+    }
+
+    /// Asks for the time that is left, and for the keys of the lease.
+    async fn look(&self, held: &Held) {
+        let client = &self.program.client;
+        let told = match held.is_exact {
+            true => client.time_to_live_ms(held.lease, true).await,
+            false => client.time_to_live(held.lease, true).await,
+        };
+        let Some(told) = self.judged_of_lease("a question for the time", held, told) else {
+            return;
+        };
+        self.program.history.has_looked();
+        let has_key = told.keys.iter().any(|key| *key == held.key);
+        let is_too_long = told.remaining > held.ttl + ADDED_MAX;
+        if is_too_long || !has_key && self.now() < held.promised {
+            let (name, lease) = (&self.program.name, held.lease);
+            let reason = format!("{name}: lease {lease} of {:?}: {told:?}", held.ttl);
+            self.program.history.fail(reason);
+        }
+    }
+
+    /// What an answer about the lease gave; an error is judged, and says not that the lease is over while it lives.
+    fn judged_of_lease<T>(&self, what: &str, held: &Held, answer: Result<T, Error>) -> Option<T> {
+        if let Err(Error::LeaseNotFound) = &answer
+            && self.now() < held.promised
+        {
+            let (name, lease, until) = (&self.program.name, held.lease, held.promised);
+            let reason = format!(
+                "{name}: {what} says that lease {lease} is over, which was promised until {until:?}"
+            );
+            self.program.history.fail(reason);
+        }
+        self.judged(what, answer)
     }
 
     /// Writes under the lock's condition. Gives whether it may still hold the lock.

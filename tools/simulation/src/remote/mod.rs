@@ -7,17 +7,21 @@
 //! | module | who |
 //! |---|---|
 //! | `program` | what all of them have |
-//! | `user` | reads at every level, writes, and runs transactions |
+//! | `user` | writes, and runs transactions |
+//! | `reads` | reads at every level: one register, all at once, and the past |
 //! | `locker` | takes a lock, and writes what only its holder may write |
 //! | `fence` | judges the locks |
 //! | `watch` | watches all keys |
+//! | `narrow` | watches one register |
 //!
 //! The errors are judged, too: what the client says was not done must not have been done, and it must not say of itself
 //! what it says only of programs that ask for nonsense.
 
 pub(crate) mod fence;
 mod locker;
+mod narrow;
 pub(crate) mod program;
+mod reads;
 mod user;
 mod watch;
 
@@ -25,6 +29,7 @@ use std::time::Duration;
 
 use bowline_client::Client;
 
+use crate::clients::KEYS;
 use crate::history::History;
 use crate::runtime::VirtualRuntime;
 use crate::subscribers::Subscribers;
@@ -32,13 +37,14 @@ use crate::trace::Trace;
 use crate::wire::Wire;
 use fence::Fence;
 use locker::Locker;
+use narrow::NarrowWatch;
 use program::{Answer, Program};
 use user::User;
 
 /// The machines of users.
 pub(crate) const MACHINES: usize = 2;
 /// On each: one that reads, and others that also write.
-const USERS: usize = 2;
+const USERS: usize = 3;
 
 /// All machines of users.
 pub(crate) struct Remotes {
@@ -55,6 +61,7 @@ impl Remotes {
         wire: &Wire,
         history: &History,
         trace: &Trace,
+        compacts: bool,
     ) -> Remotes {
         let mut random = fastrand::Rng::with_seed(seed);
         let runtime = VirtualRuntime::new();
@@ -76,6 +83,7 @@ impl Remotes {
                 client: builder.connect_lazy().expect("the endpoints are addresses"),
                 history: history.clone(),
                 trace: trace.clone(),
+                compacts,
             }
         });
         let programs = programs.collect();
@@ -116,6 +124,14 @@ impl Remotes {
                 program: program.named("w"),
             };
             self.runtime.spawn(watch.run());
+            let register = self.random.usize(0..KEYS);
+            let program = program.named(&format!("r{register}"));
+            let narrow = NarrowWatch {
+                seen: subscribers.add_register(&program.name, register),
+                random: self.rng(),
+                program,
+            };
+            self.runtime.spawn(narrow.run());
         }
     }
 

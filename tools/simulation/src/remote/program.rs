@@ -22,6 +22,8 @@ pub(super) struct Program {
     pub(super) client: Client,
     pub(super) history: History,
     pub(super) trace: Trace,
+    /// Whether the history is compacted in this run.
+    pub(super) compacts: bool,
 }
 
 impl Program {
@@ -70,10 +72,10 @@ impl Program {
             | Error::Other { code: Code::DataLoss, .. }
             | Error::Conflict { .. }
             | Error::TooManyConflicts { .. }
-            | Error::Compacted { .. }
             | Error::FutureRevision
             | Error::LeaseNotFound
             | Error::LeaseLost { .. } => true,
+            Error::Compacted { .. } => self.compacts,
             // A member whose table is damaged met it, perhaps when it was done.
             Error::UnknownOutcome { cause } => match **cause {
                 Error::Other { code, .. } => code == Code::DataLoss,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bowline::Revision;
 use bowline_client::{
-    Compare, Error, Header, Operation as Part, OperationReply, RangeReply, ReadLevel, Transaction,
-    TransactionOptions,
+    Compare, DeleteReply, Error, Operation as Part, OperationReply, PutReply, ReadLevel,
+    Transaction, TransactionOptions,
 };
 use bowline_testing::linear::{Held, Operation};
 
@@ -16,13 +16,8 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::program::Program;
+use super::reads::{LEVELS, held};
 use crate::clients::{BLOCKS, KEYS, block, block_id, key, number};
-
-const LEVELS: [ReadLevel; 3] = [
-    ReadLevel::Linearizable,
-    ReadLevel::Lease,
-    ReadLevel::Eventual,
-];
 
 pub(super) struct User {
     pub(super) program: Program,
@@ -49,13 +44,15 @@ impl User {
                 true => self.random.u8(0..6),
                 false => self.random.u8(0..17),
             };
+            let level = LEVELS[self.random.usize(0..LEVELS.len())];
             match choice {
-                0..=3 => {
-                    let level = LEVELS[usize::from(choice % 3)];
+                0..=1 => {
                     if let Some(held) = self.read(at, level).await {
                         known[at] = held;
                     }
                 }
+                2 => self.read_keys(level).await,
+                3 => self.read_past(at, level).await,
                 4..=5 => self.read_block(block).await,
                 6..=7 => self.put(at).await,
                 8 => self.delete(at).await,
@@ -93,10 +90,12 @@ impl User {
     ) -> bool {
         let Program { name, history, .. } = &self.program;
         let call = history.call(name, &operation);
+        let known = history.newest_told();
         match sent.await {
             Ok(reply) => {
                 let (operation, revision) = told(reply, operation.noted(name));
                 if let Some(revision) = revision {
+                    self.judge_change(known, revision);
                     history.is_acknowledged(&operation, revision);
                 }
                 history.answer(name, call, Some(operation));
@@ -113,17 +112,38 @@ impl User {
         }
     }
 
-    async fn put(&self, at: usize) {
+    async fn put(&mut self, at: usize) {
         let value = self.value();
-        let put = self.program.client.put(key(at), value.to_string());
-        let told =
-            |reply: bowline_client::PutReply, operation| (operation, Some(reply.header.revision));
+        let mut put = self.program.client.put(key(at), value.to_string());
+        let asks = self.random.bool();
+        if asks {
+            put = put.previous();
+        }
+        let told = |reply: PutReply, operation: Operation| {
+            let before = { reply.previous.as_ref() }.and_then(|entry| number(&entry.value));
+            let operation = match asks {
+                true => operation.saw(at, before),
+                false => operation,
+            };
+            (operation, Some(reply.header.revision))
+        };
         self.change(Operation::put(at, value), put, told).await;
     }
 
-    async fn delete(&self, at: usize) {
-        let delete = self.program.client.delete(key(at));
-        let told = |_, operation| (operation, None);
+    async fn delete(&mut self, at: usize) {
+        let mut delete = self.program.client.delete(key(at));
+        let asks = self.random.bool();
+        if asks {
+            delete = delete.previous();
+        }
+        let told = |reply: DeleteReply, operation: Operation| {
+            let before = { reply.previous.first() }.and_then(|entry| number(&entry.value));
+            let operation = match asks || reply.deleted == 0 {
+                true => operation.saw(at, before),
+                false => operation,
+            };
+            (operation, None)
+        };
         self.change(Operation::delete(at), delete, told).await;
     }
 
@@ -172,8 +192,9 @@ impl User {
 
     /// Reads a key, and puts it if its revision is still the same.
     async fn compare_and_swap(&self, at: usize) {
-        let Ok(read) = self.program.client.get(key(at)).await else {
-            return;
+        let read = match self.program.client.get(key(at)).await {
+            Ok(read) => read,
+            Err(error) => return self.has_failed(&error),
         };
         let value = self.value();
         let expected = read.entry().map(|entry| entry.mod_revision).into();
@@ -183,17 +204,28 @@ impl User {
         let operation = Operation::swap(at, held(&read), value);
         let Program { name, history, .. } = &self.program;
         let call = history.call(name, &operation);
+        let known = history.newest_told();
         match tx.commit().await {
             // What it has read may be there again after others; then its revision is another.
             Err(Error::CompareFailed { .. }) => history.answer(name, call, None),
-            committed => self.is_decided(call, operation, committed),
+            committed => self.is_decided(call, known, operation, committed),
         }
     }
 
-    /// Notes what came of a commit.
+    /// A change is made at a later revision than any that was told before it was asked for.
+    fn judge_change(&self, known: Revision, told: Revision) {
+        if told <= known {
+            let name = &self.program.name;
+            let reason = format!("{name}: a change at revision {told}, after {known} was told");
+            self.program.history.fail(reason);
+        }
+    }
+
+    /// Notes what came of a commit. `known` was told before it was sent.
     fn is_decided(
         &self,
         call: crate::history::Call,
+        known: Revision,
         operation: Operation,
         committed: Result<bowline_client::Committed, Error>,
     ) {
@@ -203,6 +235,7 @@ impl User {
                 history.is_decided(true);
                 let operation = operation.noted(name);
                 if let Some(revision) = committed.revision {
+                    self.judge_change(known, revision);
                     history.is_acknowledged(&operation, revision);
                 }
                 history.answer(name, call, Some(operation));
@@ -236,10 +269,7 @@ impl User {
         };
         let (seen, content) = match read.await {
             Ok(read) => read,
-            Err(error) => {
-                self.program.judge(&error);
-                return;
-            }
+            Err(error) => return self.has_failed(&error),
         };
         let pause = Duration::from_millis(self.random.u64(0..100));
         tokio::time::sleep(pause).await;
@@ -255,8 +285,9 @@ impl User {
         }
         let Program { name, history, .. } = &self.program;
         let call = history.call(name, &operation);
+        let known = history.newest_told();
         let committed = tx.commit().await;
-        self.is_decided(call, operation, committed);
+        self.is_decided(call, known, operation, committed);
     }
 
     /// Reads a key and writes another, and begins anew until nobody is in between.
@@ -265,6 +296,7 @@ impl User {
         let operation = Operation::put(other, value);
         let Program { name, history, .. } = &self.program;
         let call = history.call(name, &operation);
+        let known = history.newest_told();
         let client = &self.program.client;
         let body = boxed(move |tx| {
             let transacting = async move {
@@ -280,74 +312,9 @@ impl User {
                 let operation = operation.noted(name).saw(at, seen);
                 history.answer(name, call, Some(operation));
             }
-            Err(error) => self.is_decided(call, operation, Err(error)),
+            Err(error) => self.is_decided(call, known, operation, Err(error)),
         }
     }
-
-    /// Judges an error of a read.
-    fn has_failed(&self, error: &Error) {
-        self.program.note(format_args!("fails: {error}"));
-        self.program.judge(error);
-        if matches!(error, Error::UnknownOutcome { .. }) {
-            let name = &self.program.name;
-            let reason = format!("{name}: a read has changed something: {error}");
-            self.program.history.fail(reason);
-        }
-    }
-
-    async fn read(&self, at: usize, level: ReadLevel) -> Option<Held> {
-        let Program { name, history, .. } = &self.program;
-        let call = history.call(name, &Operation::read(at, None));
-        let read = self.program.client.get(key(at)).level(level).await;
-        let read = read.inspect_err(|error| self.has_failed(error)).ok();
-        let seen = read.as_ref().map(held);
-        if let Some(read) = &read {
-            self.judge_level(level, &read.header);
-        }
-        let answer = match level {
-            // It is judged by the revision that it tells.
-            ReadLevel::Eventual => {
-                if let Some(read) = &read {
-                    history.is_eventual(at, read.header.revision, held(read));
-                }
-                None
-            }
-            _ => seen.map(|seen| Operation::read(at, seen).noted(format!("{name} {level:?}"))),
-        };
-        history.answer(name, call, answer);
-        seen.filter(|_| level != ReadLevel::Eventual)
-    }
-
-    /// A reply says that it is at least as fresh as it was asked for.
-    fn judge_level(&self, asked: ReadLevel, header: &Header) {
-        let is_kept = match (asked, header.read_level) {
-            (_, None) => false,
-            (ReadLevel::Linearizable, Some(served)) => served == ReadLevel::Linearizable,
-            (ReadLevel::Lease, Some(served)) => served != ReadLevel::Eventual,
-            (ReadLevel::Eventual, Some(_)) => true,
-        };
-        if !is_kept {
-            let (name, served) = (&self.program.name, header.read_level);
-            let reason = format!("{name}: asked for {asked:?}, and was served {served:?}");
-            self.program.history.fail(reason);
-        }
-    }
-
-    async fn read_block(&self, at: usize) {
-        let Program { name, history, .. } = &self.program;
-        let call = history.call(name, &Operation::read(at, None));
-        let read = self.program.client.graph().blocks([block_id(at)]).await;
-        let read = read.inspect_err(|error| self.has_failed(error)).ok();
-        let answer = read.map(|read| {
-            let seen = { read.blocks.first() }.and_then(|block| number(&block.content));
-            Operation::read(at, seen).noted(format!("{name} at {}", read.revision))
-        });
-        history.answer(name, call, answer);
-    }
-}
-
-fn held(read: &RangeReply) -> Held {
-    number(read.value()?)
 }
 
 /// What a transaction reads in a register.

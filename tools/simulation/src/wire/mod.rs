@@ -4,7 +4,8 @@
 //! path between the hosts, in order within the connection; connections do not wait for each other. That is what
 //! TCP shows to a program. What happens to packets shows as delay: on a *cut* path segments wait until it is
 //! mended, and then arrive as after a retransmission. On a path that *swallows* they are lost, and whatever follows on the
-//! connection with them, until the path is mended: then the connection is reset, as one is that nobody knows any more.
+//! connection with them, until the path is mended: then the connection is reset, as one is that nobody knows any more. On a
+//! path that *breaks* a connection is reset a moment after something has arrived on it: of requests the answers are lost.
 //!
 //! Nothing happens between two calls of [`Wire::advance`], except that programs write and read. A read is now and
 //! then put off to the next step, as if the thread had been kept from it: tasks that would always run in the same
@@ -14,29 +15,26 @@
 //! end of the stream only when one of the two hosts, or a fault, has ended the connection; what a host that is
 //! down has written before may arrive, and nothing that it writes afterwards does.
 
-use std::collections::btree_map::Entry;
+mod host;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
-use bowline_cluster::peer;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tonic::transport::{Channel, Endpoint, Uri};
 
-use crate::member::name;
-use crate::trace::Trace;
+pub(crate) use host::Host;
+
+use crate::trace::{Trace, name};
 
 /// How many bytes an end may have written that the other has not read.
 const WINDOW_BYTES: usize = 256 << 10;
+/// A path that breaks resets a connection within this time: about that of a request.
+const BREAKS_WITHIN_MICROS: u64 = 20_000;
 /// Where members listen for each other, and for clients.
 const PEER_PORT: u16 = 2380;
 const CLIENT_PORT: u16 = 2379;
@@ -47,6 +45,8 @@ pub(crate) struct Path {
     pub(crate) is_cut: bool,
     /// Whether bytes are lost.
     pub(crate) swallows: bool,
+    /// Whether a connection is reset soon after something has arrived on it.
+    pub(crate) breaks: bool,
     /// The shortest and the longest delay of a segment.
     pub(crate) delay: (Duration, Duration),
 }
@@ -55,6 +55,7 @@ impl Path {
     const FAST: Path = Path {
         is_cut: false,
         swallows: false,
+        breaks: false,
         delay: (Duration::from_micros(100), Duration::from_millis(2)),
     };
 }
@@ -124,6 +125,8 @@ enum Event {
     Reset {
         from: usize,
     },
+    /// Both ends are reset.
+    Broken,
 }
 
 impl fmt::Display for Event {
@@ -134,7 +137,7 @@ impl fmt::Display for Event {
             Event::Answer { is_accepted: false } => f.write_str("is refused"),
             Event::Bytes { bytes, .. } => write!(f, "{} bytes", bytes.len()),
             Event::Ended { .. } => f.write_str("is ended"),
-            Event::Reset { .. } => f.write_str("is reset"),
+            Event::Reset { .. } | Event::Broken => f.write_str("is reset"),
         }
     }
 }
@@ -142,7 +145,7 @@ impl fmt::Display for Event {
 impl Event {
     fn from(&self) -> usize {
         match self {
-            Event::Connect => 0,
+            Event::Connect | Event::Broken => 0,
             Event::Answer { .. } => 1,
             Event::Bytes { from, .. } | Event::Ended { from } | Event::Reset { from } => *from,
         }
@@ -365,6 +368,12 @@ impl State {
             trace.note(receiver, what);
         }
         match event {
+            Event::Broken => {
+                for end in &mut stream.ends {
+                    end.failure.get_or_insert(io::ErrorKind::ConnectionReset);
+                    end.wake();
+                }
+            }
             Event::Connect => {
                 let listening = self.listening.get_mut(&(receiver, stream.port));
                 let is_accepted = listening.is_some();
@@ -395,6 +404,12 @@ impl State {
                 }
                 end.inbox.extend(bytes);
                 end.wake();
+                if self.paths[sender][receiver].breaks {
+                    let delay = Duration::from_micros(self.random.u64(..BREAKS_WITHIN_MICROS));
+                    self.next_number += 1;
+                    let due = (self.now + delay, self.next_number);
+                    self.due.insert(due, (number, Event::Broken));
+                }
             }
             Event::Ended { .. } => {
                 stream.ends[1 - from].is_ended = true;
@@ -433,248 +448,5 @@ fn place_at(address: &str) -> io::Result<(usize, u16)> {
             Ok((usize::from(ip.octets()[3]) - 1, address.port()))
         }
         _ => Err(io::ErrorKind::AddrNotAvailable.into()),
-    }
-}
-
-/// The network as one host sees it.
-#[derive(Clone, Debug)]
-pub(crate) struct Host {
-    wire: Wire,
-    host: usize,
-}
-
-impl Host {
-    async fn connect(self, uri: Uri) -> io::Result<TokioIo<Socket>> {
-        let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let (target, port) = place_at(authority)?;
-        let stream = {
-            let mut state = self.wire.0.lock();
-            if target >= state.paths.len() {
-                return Err(io::ErrorKind::HostUnreachable.into());
-            }
-            state.next_number += 1;
-            let stream = state.next_number;
-            let end = |host| End {
-                host,
-                ..End::default()
-            };
-            let ends = [end(self.host), end(target)];
-            let opened = Stream {
-                ends,
-                port,
-                connecting: None,
-                is_accepted: false,
-            };
-            state.streams.insert(stream, opened);
-            state.send(stream, Event::Connect);
-            stream
-        };
-        let wire = self.wire.clone();
-        let side = 0;
-        // Dropped with this future, it ends what was not accepted yet.
-        let socket = Socket { wire, stream, side };
-        std::future::poll_fn(|context| {
-            let mut state = self.wire.0.lock();
-            let gone = io::Error::from(io::ErrorKind::ConnectionAborted);
-            let Some(stream) = state.streams.get_mut(&stream) else {
-                return Poll::Ready(Err(gone));
-            };
-            if let Some(failure) = stream.ends[0].failure {
-                return Poll::Ready(Err(failure.into()));
-            }
-            if stream.is_accepted {
-                return Poll::Ready(Ok(()));
-            }
-            stream.connecting = Some(context.waker().clone());
-            Poll::Pending
-        })
-        .await?;
-        Ok(TokioIo::new(socket))
-    }
-
-    /// A channel to another host. The first request connects it.
-    pub(crate) fn channel(&self, endpoint: &Endpoint) -> Channel {
-        let host = self.clone();
-        endpoint
-            .connect_with_connector_lazy(tower::service_fn(move |uri| host.clone().connect(uri)))
-    }
-
-    /// Listens for clients.
-    pub(crate) fn listen_for_clients(&self) -> io::Result<Box<dyn peer::Listener>> {
-        self.listen_at(CLIENT_PORT)
-    }
-
-    fn listen_at(&self, port: u16) -> io::Result<Box<dyn peer::Listener>> {
-        let mut state = self.wire.0.lock();
-        match state.listening.entry((self.host, port)) {
-            Entry::Occupied(_) => Err(io::ErrorKind::AddrInUse.into()),
-            Entry::Vacant(free) => {
-                free.insert(Listening::default());
-                let host = self.clone();
-                Ok(Box::new(Port { host, port }))
-            }
-        }
-    }
-}
-
-impl peer::Network for Host {
-    fn listen<'a>(
-        &'a self,
-        address: &'a str,
-    ) -> BoxFuture<'a, io::Result<Box<dyn peer::Listener>>> {
-        async move { self.listen_at(place_at(address)?.1) }.boxed()
-    }
-
-    fn channel(&self, endpoint: Endpoint) -> Channel {
-        Host::channel(self, &endpoint)
-    }
-}
-
-/// A port of a host that listens.
-struct Port {
-    host: Host,
-    port: u16,
-}
-
-impl peer::Listener for Port {
-    fn address(&self) -> io::Result<SocketAddr> {
-        Ok(address(self.host.host, self.port))
-    }
-
-    fn accept(&self) -> BoxFuture<'_, io::Result<(Box<dyn peer::Connection>, SocketAddr)>> {
-        std::future::poll_fn(|context| {
-            let Host { wire, host } = &self.host;
-            let mut state = wire.0.lock();
-            let Some(listening) = state.listening.get_mut(&(*host, self.port)) else {
-                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-            };
-            let Some(stream) = listening.accepted.pop_front() else {
-                listening.waker = Some(context.waker().clone());
-                return Poll::Pending;
-            };
-            let known = state.streams.get(&stream);
-            let from = known.map_or(*host, |known| known.ends[0].host);
-            let wire = wire.clone();
-            let side = 1;
-            let socket: Box<dyn peer::Connection> = Box::new(Socket { wire, stream, side });
-            Poll::Ready(Ok((socket, address(from, self.port))))
-        })
-        .boxed()
-    }
-}
-
-/// One end of a connection, as a program holds it.
-struct Socket {
-    wire: Wire,
-    stream: u64,
-    side: usize,
-}
-
-impl Socket {
-    fn with<T>(&self, action: impl FnOnce(&mut Stream, usize) -> T) -> io::Result<T> {
-        let mut state = self.wire.0.lock();
-        match state.streams.get_mut(&self.stream) {
-            Some(stream) => Ok(action(stream, self.side)),
-            None => Err(io::ErrorKind::ConnectionAborted.into()),
-        }
-    }
-
-    fn end(&self) {
-        let mut state = self.wire.0.lock();
-        let from = self.side;
-        let known = state.streams.get(&self.stream);
-        if known.is_some_and(|known| !known.ends[from].is_dropped) {
-            state.send(self.stream, Event::Ended { from });
-        }
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let mut state = self.wire.0.lock();
-        let puts_off = state.random.u8(..16) == 0;
-        let (number, side) = (self.stream, self.side);
-        let Some(stream) = state.streams.get_mut(&number) else {
-            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
-        };
-        let end = &mut stream.ends[side];
-        if end.inbox.is_empty() {
-            if let Some(failure) = end.failure {
-                return Poll::Ready(Err(failure.into()));
-            }
-            if end.is_ended {
-                return Poll::Ready(Ok(()));
-            }
-            end.reader = Some(context.waker().clone());
-            return Poll::Pending;
-        }
-        end.is_put_off = puts_off && !end.is_put_off;
-        if end.is_put_off {
-            end.reader = Some(context.waker().clone());
-            state.put_off.push((number, side));
-            return Poll::Pending;
-        }
-        let count = buffer.remaining().min(end.inbox.len());
-        for byte in end.inbox.drain(..count) {
-            buffer.put_slice(&[byte]);
-        }
-        let other = &mut stream.ends[1 - side];
-        other.unread_bytes -= count;
-        if let Some(waker) = other.writer.take() {
-            waker.wake();
-        }
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let admitted = self.with(|stream, side| {
-            let end = &mut stream.ends[side];
-            if let Some(failure) = end.failure {
-                return Poll::Ready(Err(failure.into()));
-            }
-            let count = bytes.len().min(WINDOW_BYTES - end.unread_bytes);
-            if count == 0 && !bytes.is_empty() {
-                end.writer = Some(context.waker().clone());
-                return Poll::Pending;
-            }
-            end.unread_bytes += count;
-            Poll::Ready(Ok(count))
-        });
-        let admitted = admitted.unwrap_or_else(|error| Poll::Ready(Err(error)));
-        if let Poll::Ready(Ok(count @ 1..)) = admitted {
-            let bytes = bytes[..count].to_vec();
-            let from = self.side;
-            self.wire
-                .0
-                .lock()
-                .send(self.stream, Event::Bytes { from, bytes });
-        }
-        admitted
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.end();
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl Drop for Socket {
-    fn drop(&mut self) {
-        self.end();
-        let _ = self.with(|stream, side| stream.ends[side].is_dropped = true);
     }
 }
