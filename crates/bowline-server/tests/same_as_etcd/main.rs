@@ -33,8 +33,11 @@ use servers::{Pool, etcd_programs};
 
 /// Steps of a sequence.
 const LENGTH: usize = 250;
-/// Sequences that run beside each other: most of their time they wait for what etcd does now and then.
-const LANES: u64 = 4;
+/// How many sequences run beside each other: most of their time they wait for what etcd does now and then. A long run has
+/// more of them.
+fn lanes(wanted: usize) -> u64 {
+    if wanted < 50_000 { 4 } else { 12 }
+}
 
 /// How many requests go to each etcd.
 fn requests() -> usize {
@@ -61,14 +64,12 @@ async fn compare_with(program: PathBuf, wanted: usize, seed: u64) {
         program.display()
     );
     let begun = Instant::now();
+    let count = lanes(wanted);
+    let each = wanted / count as usize + 1;
     let mut lanes = tokio::task::JoinSet::new();
-    for first in 0..LANES {
-        lanes.spawn(lane(
-            program.clone(),
-            seed,
-            first,
-            wanted / LANES as usize + 1,
-        ));
+    for first in 0..count {
+        let numbers = (first..).step_by(count as usize);
+        lanes.spawn(lane(program.clone(), seed, numbers, each));
     }
     let (mut asked, mut sequences) = (Asked::default(), 0);
     while let Some(ended) = lanes.join_next().await {
@@ -90,13 +91,19 @@ async fn compare_with(program: PathBuf, wanted: usize, seed: u64) {
     assert!(asked.requests >= wanted && asked.refused < asked.requests / 2);
 }
 
-/// Runs every [`LANES`]th sequence from `first` on, until so many requests were answered.
-async fn lane(program: PathBuf, seed: u64, first: u64, wanted: usize) -> (Asked, u64) {
+/// Runs the sequences of these numbers, until so many requests were answered.
+async fn lane(
+    program: PathBuf,
+    seed: u64,
+    mut numbers: impl Iterator<Item = u64>,
+    wanted: usize,
+) -> (Asked, u64) {
     let mut pool = Pool::start(&program);
     let mut asked = Asked::default();
     let mut sequences = 0;
-    while asked.requests < wanted {
-        let sequence = first + sequences * LANES;
+    while asked.requests < wanted
+        && let Some(sequence) = numbers.next()
+    {
         let mut rng = fastrand::Rng::with_seed(seed.wrapping_add(sequence));
         let steps = generate::sequence(&mut rng, LENGTH.min(wanted - asked.requests + 1));
         let mut pair = pool.take().await;
