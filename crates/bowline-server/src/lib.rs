@@ -17,6 +17,7 @@
 //!  auto_compaction      trims old history
 //!  config               flags, environment and file
 //!  transport            connections and calls
+//!  front                HTTP/2 of the hot calls
 //!  gateway              JSON
 //!  http, service        checks and metrics; the gRPC services
 //!  context              state shared by the services
@@ -41,6 +42,7 @@ mod convert;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod front;
 mod gateway;
 mod hosts;
 mod http;

@@ -13,6 +13,7 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
+use super::answer::Answer;
 use crate::context::Context;
 use crate::status::Fault;
 
@@ -31,9 +32,35 @@ pub(super) async fn encoded<M: Message + 'static>(
     context: &Context,
     response: Response<M>,
 ) -> Result<Response<M>, Status> {
-    let bytes = response.get_ref().encoded_len();
+    let (head, message, extensions) = response.into_parts();
+    let (message, encoded) = encode(context, message).await?;
+    let response = Response::from_parts(head, message, extensions);
+    Ok(match encoded {
+        Some(encoded) => with_encoded(response, encoded),
+        None => response,
+    })
+}
+
+/// The answer, with its message encoded if it is large.
+pub(super) async fn encode_if_large<M: Message + 'static>(
+    context: &Context,
+    answer: Answer<M>,
+) -> Result<Answer<M>, Status> {
+    let (message, encoded) = encode(context, answer.message).await?;
+    Ok(Answer {
+        message,
+        encoded,
+        ..answer
+    })
+}
+
+async fn encode<M: Message + 'static>(
+    context: &Context,
+    message: M,
+) -> Result<(M, Option<EncodedReply>), Status> {
+    let bytes = message.encoded_len();
     if bytes < LARGE_BYTES {
-        return Ok(response);
+        return Ok((message, None));
     }
     let Ok(length) = u32::try_from(bytes) else {
         return Err(Fault::TooLong.into());
@@ -43,13 +70,17 @@ pub(super) async fn encoded<M: Message + 'static>(
         framed.put_u8(0);
         framed.put_u32(length);
         // It has room for all of it, so this cannot fail.
-        let _ = response.get_ref().encode(&mut framed);
-        (response, framed.freeze())
+        let _ = message.encode(&mut framed);
+        (message, Some(EncodedReply(framed.freeze())))
     };
-    let (mut response, framed) = context.wide_reads.run(encode).await?;
-    let slot = Slot(Arc::new(Mutex::new(Some(EncodedReply(framed)))));
+    context.wide_reads.run(encode).await
+}
+
+/// Leaves an encoded message in the response for the transport.
+pub(super) fn with_encoded<M>(mut response: Response<M>, encoded: EncodedReply) -> Response<M> {
+    let slot = Slot(Arc::new(Mutex::new(Some(encoded))));
     response.extensions_mut().insert(slot);
-    Ok(response)
+    response
 }
 
 impl EncodedReply {
@@ -58,6 +89,16 @@ impl EncodedReply {
         // Nearly all responses have no extensions, and then this costs nothing.
         let slot: Slot = response.extensions_mut().remove()?;
         slot.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The reply with its prefix.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The reply with its prefix.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.0
     }
 
     /// The reply as the body of a gRPC response.

@@ -69,6 +69,11 @@ pub(super) fn is_wide(op: &RangeOp) -> bool {
     !op.range_end.is_empty() && !op.count_only && op.limit != 1
 }
 
+/// The same of a request.
+pub(crate) fn is_wide_range(request: &pb::RangeRequest) -> bool {
+    !request.range_end.is_empty() && !request.count_only && request.limit != 1
+}
+
 pub(super) async fn range(
     context: &Arc<Context>,
     op: RangeOp,

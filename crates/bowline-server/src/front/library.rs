@@ -1,0 +1,227 @@
+//! What the library sends through the relay, on its way to the client.
+//!
+//! Data waits for the client's window of the connection, which it shares with the replies of the hot calls; the
+//! window of the stream is the library's business, which follows the client's. What waits keeps its order within a
+//! stream.
+
+use std::future::Future;
+use std::task::Poll;
+
+use bytes::Bytes;
+use tonic::Status;
+
+use super::connection::{Connection, Held, OUT_BYTES_MAX};
+use super::frame::{
+    FrameHead, Reason, flag, kind, number, write_head, write_reset, write_settings_ack,
+};
+use super::hot::HotReply;
+use super::relay::{LIBRARY_WINDOW, Relay};
+use super::reply::EMPTY_TABLE;
+use super::stream::Stream;
+
+/// The library sends no longer frames.
+const FRAME_BYTES_MAX: usize = LIBRARY_WINDOW as usize;
+
+impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
+    /// Whether the relay has something to do, and there is room for what it may send.
+    pub(super) fn has_relay_due(&self) -> bool {
+        self.out.len() < OUT_BYTES_MAX && self.relay.as_ref().is_some_and(|relay| relay.is_due)
+    }
+
+    /// Exchanges frames with the library until both wait.
+    pub(super) fn poll_relay(&mut self, buffer: &mut [u8]) -> Result<(), u32> {
+        while let Some(mut relay) = self.relay.take() {
+            relay.is_due = self.out.len() >= OUT_BYTES_MAX;
+            if relay.is_due {
+                self.relay = Some(relay);
+                break;
+            }
+            let bytes = match relay.poll(buffer) {
+                Poll::Pending => {
+                    self.relay = Some(relay);
+                    break;
+                }
+                Poll::Ready(Ok(bytes)) if bytes > 0 => bytes,
+                Poll::Ready(_) => {
+                    self.end_of_library(&relay);
+                    break;
+                }
+            };
+            let mut input = &buffer[..bytes];
+            let mut partial = std::mem::take(&mut relay.partial);
+            loop {
+                let taken = partial.next(&mut input, FRAME_BYTES_MAX, |head, payload| {
+                    self.from_library(&mut relay, head, payload)
+                });
+                match taken {
+                    Ok(Some(result)) => result?,
+                    Ok(None) => break,
+                    Err(_) => return Err(Reason::Internal as u32),
+                }
+            }
+            relay.partial = partial;
+            self.relay = Some(relay);
+        }
+        Ok(())
+    }
+
+    /// The library has ended the pipe: its streams are over.
+    fn end_of_library(&mut self, relay: &Relay) {
+        for id in relay.all() {
+            self.streams.remove(&id);
+            self.drop_held(id);
+            write_reset(&mut self.out, id, Reason::Internal);
+        }
+    }
+
+    /// Handles a frame of the library. `Err` is its reason to end the connection.
+    fn from_library(
+        &mut self,
+        relay: &mut Relay,
+        head: FrameHead,
+        payload: &[u8],
+    ) -> Result<(), u32> {
+        match head.kind {
+            kind::DATA => self.data_of_library(relay, head, payload),
+            kind::HEADERS | kind::CONTINUATION => self.head_of_library(relay, head, payload),
+            kind::RST_STREAM => {
+                if let Some(id) = relay.id_of(head.id) {
+                    relay.forget(head.id);
+                    self.streams.remove(&id);
+                    let dropped = self.drop_held(id);
+                    relay.sent(dropped);
+                    write_head(&mut self.out, payload.len(), head.kind, 0, id);
+                    self.out.extend_from_slice(payload);
+                    self.note_reset(id);
+                }
+            }
+            kind::SETTINGS if head.has(flag::ACK) => {
+                if relay.take_acknowledgement() {
+                    write_settings_ack(&mut self.out);
+                }
+            }
+            kind::SETTINGS => relay.acknowledge(),
+            kind::PING if !head.has(flag::ACK) => relay.answer(payload),
+            kind::GOAWAY => match payload.get(4..).and_then(number) {
+                Some(0) => {}
+                reason => return Err(reason.unwrap_or(Reason::Internal as u32)),
+            },
+            kind::WINDOW_UPDATE => {
+                let bytes = number(payload).unwrap_or_default();
+                if head.id == 0 {
+                    self.consumed += relay.take_credit(bytes);
+                } else if let Some(id) = relay.id_of(head.id) {
+                    write_head(&mut self.out, payload.len(), head.kind, 0, id);
+                    self.out.extend_from_slice(payload);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn data_of_library(&mut self, relay: &mut Relay, head: FrameHead, payload: &[u8]) {
+        let Some(id) = relay.id_of(head.id) else {
+            // The client has reset the stream.
+            relay.sent(payload.len());
+            return;
+        };
+        let has_room = payload.len() as i64 <= self.send_window;
+        if self.held.is_empty() && has_room {
+            self.send_window -= payload.len() as i64;
+            relay.sent(payload.len());
+            write_head(&mut self.out, payload.len(), kind::DATA, head.flags, id);
+            self.out.extend_from_slice(payload);
+            if head.has(flag::END_STREAM) {
+                self.server_has_ended(relay, id);
+            }
+            return;
+        }
+        self.held.push_back(Held {
+            id,
+            kind: kind::DATA,
+            flags: head.flags,
+            payload: self.account.hand_over(Bytes::copy_from_slice(payload)),
+        });
+    }
+
+    fn head_of_library(&mut self, relay: &mut Relay, head: FrameHead, payload: &[u8]) {
+        let Some(id) = relay.id_of(head.id) else {
+            return;
+        };
+        let is_first = head.kind == kind::HEADERS;
+        let lead: &[u8] = match is_first && self.writer.must_empty_table() {
+            true if payload.first() != Some(&EMPTY_TABLE) => &[EMPTY_TABLE],
+            _ => &[],
+        };
+        let bytes = lead.len() + payload.len();
+        write_head(&mut relay.head, bytes, head.kind, head.flags, id);
+        relay.head.extend_from_slice(lead);
+        relay.head.extend_from_slice(payload);
+        if !head.has(flag::END_HEADERS) {
+            return;
+        }
+        let frames = std::mem::take(&mut relay.head);
+        let flags = FrameHead::read(&frames).map_or(0, |first| first.flags);
+        if self.held.iter().any(|held| held.id == id) {
+            self.held.push_back(Held {
+                id,
+                kind: kind::HEADERS,
+                flags,
+                payload: frames.into(),
+            });
+            return;
+        }
+        self.out.extend_from_slice(&frames);
+        if flags & flag::END_STREAM != 0 {
+            self.server_has_ended(relay, id);
+        }
+        // Its memory is used again.
+        relay.head = frames;
+        relay.head.clear();
+    }
+
+    fn server_has_ended(&mut self, relay: &mut Relay, id: u32) {
+        if let Some(Stream::Relayed(stream)) = self.streams.get_mut(&id) {
+            stream.has_server_ended = true;
+            if stream.has_client_ended {
+                relay.forget(stream.inner);
+                self.streams.remove(&id);
+            }
+        }
+    }
+
+    /// Sends what waits, as far as the window lets it.
+    pub(super) fn send_held(&mut self) {
+        while let Some(held) = self.held.front() {
+            let is_data = held.kind == kind::DATA;
+            let bytes = held.payload.len();
+            if is_data && bytes as i64 > self.send_window || self.out.len() >= OUT_BYTES_MAX {
+                return;
+            }
+            let (Some(held), Some(mut relay)) = (self.held.pop_front(), self.relay.take()) else {
+                return;
+            };
+            if is_data {
+                self.send_window -= bytes as i64;
+                relay.sent(bytes);
+                write_head(&mut self.out, bytes, kind::DATA, held.flags, held.id);
+            }
+            self.out.extend_from_slice(&held.payload);
+            if held.flags & flag::END_STREAM != 0 {
+                self.server_has_ended(&mut relay, held.id);
+            }
+            self.relay = Some(relay);
+        }
+    }
+
+    /// Drops what waits of a stream; returns how many bytes of data that was.
+    pub(super) fn drop_held(&mut self, id: u32) -> usize {
+        let of_stream = self.held.iter().filter(|held| held.id == id);
+        let data = of_stream.filter(|held| held.kind == kind::DATA);
+        let bytes = data.map(|held| held.payload.len()).sum();
+        self.held.retain(|held| held.id != id);
+        bytes
+    }
+}
+

@@ -1,0 +1,171 @@
+//! Replies: written at once where the windows let them through, and otherwise in turn with each other.
+//!
+//! A reply that waits is charged to the connection, and counts as unsent piece by piece: a client that reads slowly makes
+//! progress, one that does not read at all is noticed.
+
+use std::future::Future;
+use std::mem;
+
+use bytes::Bytes;
+use tonic::{Code, Status};
+
+use super::connection::{Connection, OUT_BYTES_MAX, SMALL_BYTES};
+use super::frame::{FRAME_BYTES_MIN, Reason, kind, write_head};
+use super::hot::HotReply;
+use super::reply::{
+    AROUND_BYTES, PREFIX_BYTES, write_data_head, write_prefix, write_status_trailers,
+    write_trailers,
+};
+use super::stream::{Call, Sending, Stream};
+use crate::memory::Charge;
+use crate::status::Fault;
+
+/// The largest piece of a reply that counts as unsent by itself.
+const PIECE_BYTES: usize = 256 << 10;
+
+impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
+    /// A waiting call has an answer.
+    pub(super) fn answered(&mut self, id: u32, result: Result<HotReply, Status>) {
+        if let Some(Stream::Running(running)) = self.streams.remove(&id) {
+            self.answer(id, running.call, result);
+        }
+    }
+
+    pub(super) fn answer(&mut self, id: u32, call: Call, result: Result<HotReply, Status>) {
+        let code = result.as_ref().err().map_or(Code::Ok, Status::code);
+        let metrics = &self.context.metrics;
+        // One that is answered in the turn that read it took no time to speak of, but for the turn itself.
+        metrics.answered(call.method.method(), code, call.begun.elapsed());
+        let reply = match result {
+            Ok(reply) => reply,
+            Err(status) => {
+                self.writer.write_refusal(&mut self.out, id, &status);
+                return;
+            }
+        };
+        let message_bytes = reply.message.encoded_len();
+        let bytes = message_bytes + PREFIX_BYTES;
+        let window = self.send_window.min(call.send_window);
+        let fits = bytes as i64 <= window
+            && bytes <= self.followed.frame_bytes_max
+            && self.out.len() < OUT_BYTES_MAX;
+        if fits && reply.encoded.is_none() {
+            self.out.reserve(bytes + AROUND_BYTES);
+            self.writer.write_reply_head(&mut self.out, id, &reply);
+            write_data_head(&mut self.out, id, message_bytes);
+            reply.message.write(&mut self.out);
+            self.send_window -= bytes as i64;
+            write_trailers(&mut self.out, id);
+            return;
+        }
+        self.writer.write_reply_head(&mut self.out, id, &reply);
+        let is_read = reply.level.is_some();
+        let framed_bytes = match &reply.encoded {
+            Some(encoded) => encoded.bytes().len(),
+            None => bytes,
+        };
+        let charge = match framed_bytes > SMALL_BYTES {
+            true => match Charge::of(&self.account, framed_bytes) {
+                Ok(charge) => Some(charge),
+                Err(over) => {
+                    let status = match is_read {
+                        true => Status::from(over),
+                        // A refusal would say that nothing was changed.
+                        false => Fault::Timeout.into(),
+                    };
+                    write_status_trailers(&mut self.out, id, &status);
+                    return;
+                }
+            },
+            false => None,
+        };
+        let rest = match reply.encoded {
+            Some(encoded) => encoded.into_bytes(),
+            None => {
+                let mut framed = Vec::with_capacity(bytes);
+                write_prefix(&mut framed, message_bytes);
+                reply.message.write(&mut framed);
+                framed.into()
+            }
+        };
+        let sending = Sending {
+            send_window: call.send_window,
+            piece: Bytes::new(),
+            rest,
+            _charge: charge,
+            is_queued: true,
+        };
+        self.streams.insert(id, Stream::Sending(sending));
+        self.sending.push_back(id);
+    }
+
+    /// Sends what the windows let through; one frame of each reply in turn. Returns whether there is more that
+    /// could be sent at once.
+    pub(super) fn send(&mut self) -> bool {
+        while let Some(id) = self.sending.front().copied() {
+            if self.send_window <= 0 {
+                return false;
+            }
+            if self.out.len() >= OUT_BYTES_MAX {
+                return true;
+            }
+            self.sending.pop_front();
+            let Some(Stream::Sending(stream)) = self.streams.get_mut(&id) else {
+                continue;
+            };
+            if stream.piece.is_empty() {
+                let piece = stream.rest.split_to(stream.rest.len().min(PIECE_BYTES));
+                stream.piece = self.account.hand_over(piece);
+            }
+            let room = self.send_window.min(stream.send_window);
+            let room = usize::try_from(room).unwrap_or(0);
+            let bytes = room.min(self.followed.frame_bytes_max).min(FRAME_BYTES_MIN);
+            let bytes = bytes.min(stream.piece.len());
+            if bytes == 0 {
+                stream.is_queued = false;
+                continue;
+            }
+            let part = stream.piece.split_to(bytes);
+            write_head(&mut self.out, bytes, kind::DATA, 0, id);
+            self.out.extend_from_slice(&part);
+            self.send_window -= bytes as i64;
+            stream.send_window -= bytes as i64;
+            if !stream.piece.is_empty() || !stream.rest.is_empty() {
+                self.sending.push_back(id);
+                continue;
+            }
+            self.streams.remove(&id);
+            write_trailers(&mut self.out, id);
+        }
+        false
+    }
+
+    /// The window of a stream is open again.
+    pub(super) fn resume(&mut self, id: u32) {
+        if let Some(Stream::Sending(stream)) = self.streams.get_mut(&id)
+            && stream.send_window > 0
+            && !mem::replace(&mut stream.is_queued, true)
+        {
+            self.sending.push_back(id);
+        }
+    }
+
+    /// Answers a call that was not made with a refusal.
+    pub(super) fn refuse(
+        &mut self,
+        id: u32,
+        status: &Status,
+        has_client_ended: bool,
+    ) {
+        if let Some(Stream::Receiving(stream)) = self.streams.remove(&id)
+            && let Some(method) = stream.head.hot
+        {
+            let metrics = &self.context.metrics;
+            metrics.answered(method.method(), status.code(), stream.begun.elapsed());
+        }
+        self.writer.write_refusal(&mut self.out, id, status);
+        if !has_client_ended {
+            self.write_reset(id, Reason::NoError);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The streams of a connection.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::head::Head;
+use super::hot::HotMethod;
+use crate::memory::Charge;
+
+/// A stream that has begun, and has not ended on both sides.
+pub(super) enum Stream {
+    /// A hot call whose request arrives.
+    Receiving(Receiving),
+    /// A hot call that waits.
+    Running(Running),
+    /// A hot call whose reply waits for the client.
+    Sending(Sending),
+    /// Another call, which the relay carries.
+    Relayed(Relayed),
+}
+
+/// A request that arrives.
+pub(super) struct Receiving {
+    pub(super) head: Arc<Head>,
+    /// What has come of the message, with its prefix.
+    pub(super) body: Vec<u8>,
+    pub(super) charge: Option<Charge>,
+    /// What the client may still send.
+    pub(super) receive_window: i64,
+    /// What it still takes.
+    pub(super) send_window: i64,
+    pub(super) begun: Instant,
+}
+
+/// A call that waits.
+pub(super) struct Running {
+    pub(super) slot: u32,
+    pub(super) call: Call,
+    /// Of its request and what it needs while it waits.
+    pub(super) _charge: Charge,
+}
+
+/// What is known of a call until it is answered.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Call {
+    pub(super) method: HotMethod,
+    pub(super) send_window: i64,
+    pub(super) begun: Instant,
+}
+
+/// A reply of which a part is not sent.
+pub(super) struct Sending {
+    pub(super) send_window: i64,
+    /// The piece being sent, which counts as unsent until it is dropped.
+    pub(super) piece: Bytes,
+    /// What follows it.
+    pub(super) rest: Bytes,
+    pub(super) _charge: Option<Charge>,
+    /// Whether it is in the queue of those that can go on.
+    pub(super) is_queued: bool,
+}
+
+/// A stream that the relay carries.
+pub(super) struct Relayed {
+    /// Its id on the pipe.
+    pub(super) inner: u32,
+    /// The client has ended its side.
+    pub(super) has_client_ended: bool,
+    /// The end of the reply has been sent.
+    pub(super) has_server_ended: bool,
+}
+
+impl Stream {
+    /// The client takes so many bytes more, or fewer. Returns whether the window stays below its maximum.
+    pub(super) fn open_window(&mut self, bytes: i64) -> bool {
+        let window = match self {
+            Stream::Receiving(stream) => &mut stream.send_window,
+            Stream::Running(stream) => &mut stream.call.send_window,
+            Stream::Sending(stream) => &mut stream.send_window,
+            Stream::Relayed(_) => return true,
+        };
+        *window += bytes;
+        *window <= super::frame::WINDOW_MAX
+    }
+}
