@@ -39,10 +39,10 @@ mod auto_compaction;
 pub mod config;
 mod context;
 mod convert;
+mod front;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod front;
 mod gateway;
 mod hosts;
 mod http;

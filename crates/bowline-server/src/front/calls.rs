@@ -70,6 +70,14 @@ struct SlotWake {
     wakes: Arc<Wakes>,
 }
 
+impl SlotWake {
+    /// What it belongs to is about to be polled. This is an exchange, and not a store: a wake-up that finds the flag
+    /// set relies on a poll that sees what it was for.
+    fn reset(&self) {
+        self.is_woken.swap(false, Ordering::AcqRel);
+    }
+}
+
 impl Wake for SlotWake {
     fn wake(self: Arc<SlotWake>) {
         self.wake_by_ref();
@@ -79,6 +87,44 @@ impl Wake for SlotWake {
         if !self.is_woken.swap(true, Ordering::AcqRel) {
             self.wakes.wake(|woken| woken.slots.push(self.number));
         }
+    }
+}
+
+/// Marks the number of a stream among those of slots.
+const STREAM: u32 = 1 << 31;
+
+/// The waker of a stream whose reply is made while it is sent.
+#[derive(Debug)]
+pub(super) struct StreamWaker {
+    wake: Arc<SlotWake>,
+    waker: Waker,
+}
+
+impl StreamWaker {
+    pub(super) fn new(wakes: &Arc<Wakes>, id: u32) -> StreamWaker {
+        let wake = Arc::new(SlotWake {
+            number: id | STREAM,
+            is_woken: AtomicBool::new(false),
+            wakes: wakes.clone(),
+        });
+        StreamWaker {
+            waker: Waker::from(wake.clone()),
+            wake,
+        }
+    }
+
+    /// The stream of a number that was woken.
+    pub(super) fn stream_of(number: u32) -> Option<u32> {
+        (number & STREAM != 0).then_some(number & !STREAM)
+    }
+
+    /// Its stream is about to be polled.
+    pub(super) fn reset(&self) {
+        self.wake.reset();
+    }
+
+    pub(super) fn waker(&self) -> &Waker {
+        &self.waker
     }
 }
 
@@ -162,7 +208,7 @@ impl<F: Future> Calls<F> {
         let Some(slot) = self.slots.get_mut(number as usize) else {
             return Poll::Pending;
         };
-        slot.wake.is_woken.store(false, Ordering::Release);
+        slot.wake.reset();
         let future = slot.future.as_mut().map(|place| place.as_mut());
         let Some(call) = future.and_then(Option::as_pin_mut) else {
             return Poll::Pending;

@@ -4,8 +4,7 @@
 //! [`Connection::receive`]; what is to be sent is in `out`.
 //!
 //! A stream whose head is hot collects its message here, and the call is polled at once. All other streams are
-//! handed to the relay, as does one that turns out to be unusual: its message is compressed, large, not decodable,
-//! or its reply may be long.
+//! handed to the relay, as does one that turns out to be unusual: its message is compressed, large, or not decodable.
 //!
 //! Windows towards the client: each stream has [`STREAM_WINDOW`], which a hot call does not use up; the connection
 //! has [`CONNECTION_WINDOW`], given back when a hot call's bytes have arrived and when the library gives back those of
@@ -16,7 +15,6 @@ use std::future::Future;
 use std::mem;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -24,16 +22,16 @@ use tonic::Status;
 
 use super::calls::{Calls, Wakes};
 use super::frame::{
-    FRAME_BYTES_MIN, FrameHead, ID_MAX, Partial, Reason, WINDOW, WINDOW_MAX, flag, kind,
-    number, setting, settings, write_goaway, write_ping, write_reset, write_settings,
-    write_settings_ack, write_window_update,
+    FRAME_BYTES_MIN, FrameHead, ID_MAX, Partial, Reason, WINDOW, WINDOW_MAX, flag, kind, number,
+    setting, settings, write_goaway, write_ping, write_reset, write_settings, write_settings_ack,
+    write_window_update,
 };
 use super::head::{Head, HeadReader};
 use super::hot::{HotReply, HotRequest};
 use super::relay::{Followed, Granted, Open, Relay};
 use super::reply::{PREFIX_BYTES, ReplyWriter};
 use super::stream::{Call, Receiving, Relayed, Running, Stream};
-use super::{CONNECTION_WINDOW, FRAME_BYTES, STREAM_WINDOW};
+use super::{CONNECTION_WINDOW, FRAME_BYTES, Limits, STREAM_WINDOW};
 use crate::context::Context;
 use crate::memory::{Account, Charge};
 use crate::service::{KvService, Terms};
@@ -53,6 +51,8 @@ pub(super) const SMALL_BYTES: usize = 512;
 const CALL_BYTES: usize = 4 << 10;
 /// The most streams that are reset because of the client.
 const FAULTS_MAX: u32 = 1024;
+/// So many requests are remembered although they have ended.
+const INCOMPLETE_MIN: usize = 64;
 /// The most parts of a head.
 const PARTS_MAX: u32 = 32;
 /// The newest streams that were reset, of which more may be on its way.
@@ -61,16 +61,6 @@ const RESET_MAX: usize = 64;
 /// The payloads of our pings.
 pub(super) const PING_DRAIN: [u8; 8] = *b"bwl-gone";
 pub(super) const PING_ALIVE: [u8; 8] = *b"bwl-ping";
-
-/// The limits of connections.
-#[derive(Debug, Clone)]
-pub(crate) struct Limits {
-    pub(crate) streams_max: u32,
-    pub(crate) header_bytes_max: u32,
-    pub(crate) partial_timeout: Duration,
-    pub(crate) keep_alive_interval: Duration,
-    pub(crate) keep_alive_timeout: Duration,
-}
 
 /// A head of which not all parts have come.
 struct OpenBlock {
@@ -135,6 +125,8 @@ pub(super) struct Connection<F> {
     /// The requests that are not complete, with the beginning of each.
     pub(super) incomplete: VecDeque<(Instant, u32)>,
     pub(super) drain: Drain,
+    /// When to look for replies that the client does not read.
+    pub(super) unread_check: Option<Instant>,
     /// The client has answered a ping.
     pub(super) has_pong: bool,
     /// When the bytes being handled were read.
@@ -191,6 +183,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             held: VecDeque::new(),
             incomplete: VecDeque::new(),
             drain: Drain::No,
+            unread_check: None,
             has_pong: false,
             now: Instant::now(),
         }
@@ -334,7 +327,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     /// A request is complete.
     fn request(&mut self, id: u32, body: &[u8]) -> Result<(), Reason> {
-        if self.incomplete.back().is_some_and(|(_, newest)| *newest == id) {
+        if self
+            .incomplete
+            .back()
+            .is_some_and(|(_, newest)| *newest == id)
+        {
             self.incomplete.pop_back();
         }
         let Some(Stream::Receiving(stream)) = self.streams.get_mut(&id) else {
@@ -348,7 +345,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             _ => return self.relay_request(id, Some(body), true),
         };
         let request = match HotRequest::decode(method, message) {
-            Ok(request) if message.len() <= MESSAGE_BYTES_MAX && !request.is_wide() => request,
+            Ok(request) if message.len() <= MESSAGE_BYTES_MAX => request,
             _ => return self.relay_request(id, Some(body), true),
         };
         let call = Call {
@@ -417,7 +414,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     }
 
     /// Ends a stream that there is no room for.
-    fn reset(&mut self, id: u32, reason: Reason) {
+    pub(super) fn reset(&mut self, id: u32, reason: Reason) {
         self.drop_stream(id, reason as u32);
         self.write_reset(id, reason);
     }
@@ -495,6 +492,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         }
         self.last_id = id;
         if self.drain == Drain::Final {
+            self.note_reset(id);
             return Ok(());
         }
         if self.streams.len() >= self.limits.streams_max as usize {
@@ -510,6 +508,12 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         }
         if head.hot.is_none() || has_ended {
             return self.relay_stream(id, &head, has_ended);
+        }
+        // Those that have ended since are dropped now and then, so that the oldest one does not keep them all.
+        if self.incomplete.len() > INCOMPLETE_MIN + 2 * self.streams.len() {
+            let streams = &self.streams;
+            self.incomplete
+                .retain(|(_, id)| matches!(streams.get(id), Some(Stream::Receiving(_))));
         }
         self.incomplete.push_back((self.now, id));
         let receiving = Receiving {

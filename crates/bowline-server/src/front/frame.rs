@@ -102,7 +102,9 @@ impl FrameHead {
 
 /// The number in the first four bytes.
 pub(super) fn number(payload: &[u8]) -> Option<u32> {
-    payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
+    payload
+        .first_chunk()
+        .map(|bytes| u32::from_be_bytes(*bytes))
 }
 
 /// Appends the head of a frame.
@@ -258,7 +260,10 @@ mod tests {
         };
         let whole = frames(&[]);
         assert_eq!(whole.len(), 6);
-        assert_eq!(settings(&whole[0].1).collect::<Vec<_>>(), [(3, 100), (4, 7)]);
+        assert_eq!(
+            settings(&whole[0].1).collect::<Vec<_>>(),
+            [(3, 100), (4, 7)]
+        );
         assert_eq!(whole[5].0.id, ID_MAX);
         for one in 0..all.len() {
             for other in one..all.len() {

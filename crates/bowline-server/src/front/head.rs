@@ -170,9 +170,7 @@ impl HeadReader {
     pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<Head>, BadBlock> {
         let generation = self.decoder.generation();
         let mut known = self.known.iter();
-        if let Some(known) =
-            known.find(|it| it.generation == generation && *it.block == *block)
-        {
+        if let Some(known) = known.find(|it| it.generation == generation && *it.block == *block) {
             return Ok(known.head.clone());
         }
         let mut head = Head::default();

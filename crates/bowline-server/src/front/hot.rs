@@ -6,7 +6,7 @@ use prost::{DecodeError, Message as _};
 use tonic::Status;
 
 use crate::metrics::Method;
-use crate::service::{Answer, EncodedReply, KvService, Terms, is_wide_range};
+use crate::service::{Answer, EncodedReply, KvService, LongReply, Terms};
 
 /// A method that is served here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,14 +59,6 @@ impl HotRequest {
             HotMethod::Txn => HotRequest::Txn(pb::TxnRequest::decode(message)?),
         })
     }
-
-    /// Whether its reply may be longer than one message in memory: such a reply is a stream of its own.
-    pub(super) fn is_wide(&self) -> bool {
-        match self {
-            HotRequest::Range(request) => is_wide_range(request),
-            HotRequest::Put(_) | HotRequest::DeleteRange(_) | HotRequest::Txn(_) => false,
-        }
-    }
 }
 
 /// The message of a reply.
@@ -105,6 +97,8 @@ pub(crate) struct HotReply {
     pub(super) message: HotMessage,
     /// The message, if it is large and was encoded elsewhere.
     pub(super) encoded: Option<EncodedReply>,
+    /// The message in parts, if it is too long to be in memory.
+    pub(super) long: Option<LongReply>,
     pub(super) applied: u64,
     /// The level of the read, if it was one.
     pub(super) level: Option<ReadLevel>,
@@ -115,6 +109,7 @@ impl HotReply {
         HotReply {
             message: message(answer.message),
             encoded: answer.encoded,
+            long: answer.long,
             applied: answer.applied,
             level: answer.level,
         }
@@ -129,7 +124,7 @@ pub(super) async fn call(
 ) -> Result<HotReply, Status> {
     Ok(match request {
         HotRequest::Range(request) => {
-            HotReply::of(service.read_narrow(terms, request).await?, HotMessage::Range)
+            HotReply::of(service.read(terms, request).await?, HotMessage::Range)
         }
         HotRequest::Put(request) => {
             HotReply::of(service.put_one(terms, request).await?, HotMessage::Put)

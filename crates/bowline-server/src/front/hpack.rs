@@ -296,7 +296,10 @@ mod tests {
     }
 
     fn check(decoder: &mut Decoder<usize>, block: &str, fields: &[(&str, &str)], size: usize) {
-        let expected: Fields = fields.iter().map(|(a, b)| ((*a).into(), (*b).into())).collect();
+        let expected: Fields = fields
+            .iter()
+            .map(|(a, b)| ((*a).into(), (*b).into()))
+            .collect();
         assert_eq!(decode(decoder, &bytes(block)).unwrap(), expected);
         assert_eq!(decoder.bytes, size, "{block}");
     }
@@ -305,7 +308,12 @@ mod tests {
     #[test]
     fn single_fields_of_the_rfc_are_decoded() {
         let custom = "400a 6375 7374 6f6d 2d6b 6579 0d63 7573 746f 6d2d 6865 6164 6572";
-        check(&mut decoder(), custom, &[("custom-key", "custom-header")], 55);
+        check(
+            &mut decoder(),
+            custom,
+            &[("custom-key", "custom-header")],
+            55,
+        );
         let path = "040c 2f73 616d 706c 652f 7061 7468";
         check(&mut decoder(), path, &[(":path", "/sample/path")], 0);
         let secret = "1008 7061 7373 776f 7264 0673 6563 7265 74";
@@ -329,7 +337,12 @@ mod tests {
         for [first, second, third] in [plain, huffman] {
             let mut decoder = decoder();
             let host = (":authority", "www.example.com");
-            let start = [(":method", "GET"), (":scheme", "http"), (":path", "/"), host];
+            let start = [
+                (":method", "GET"),
+                (":scheme", "http"),
+                (":path", "/"),
+                host,
+            ];
             check(&mut decoder, first, &start, 57);
             let mut fields = start.to_vec();
             fields.push(("cache-control", "no-cache"));
@@ -351,12 +364,20 @@ mod tests {
         let mut decoder = decoder();
         decoder.bytes_max = 256;
         let cache = ("cache-control", "private");
-        let (old, new) = ("Mon, 21 Oct 2013 20:13:21 GMT", "Mon, 21 Oct 2013 20:13:22 GMT");
+        let (old, new) = (
+            "Mon, 21 Oct 2013 20:13:21 GMT",
+            "Mon, 21 Oct 2013 20:13:22 GMT",
+        );
         let place = ("location", "https://www.example.com");
         let first = "4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 \
                      2032 303a 3133 3a32 3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65 7861 6d70 \
                      6c65 2e63 6f6d";
-        check(&mut decoder, first, &[(":status", "302"), cache, ("date", old), place], 222);
+        check(
+            &mut decoder,
+            first,
+            &[(":status", "302"), cache, ("date", old), place],
+            222,
+        );
         let second = [(":status", "307"), cache, ("date", old), place];
         check(&mut decoder, "4803 3330 37c1 c0bf", &second, 222);
         let third = "88c1 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 3a32 3220 474d \
@@ -390,10 +411,17 @@ mod tests {
             "00",
             "0f",
         ] {
-            assert_eq!(decode(&mut decoder(), &bytes(block)), Err(BadBlock), "{block}");
+            assert_eq!(
+                decode(&mut decoder(), &bytes(block)),
+                Err(BadBlock),
+                "{block}"
+            );
         }
         // 4096 bytes are what it has.
-        assert_eq!(decode(&mut decoder(), &bytes("3f e1 1f 20")), Ok(Vec::new()));
+        assert_eq!(
+            decode(&mut decoder(), &bytes("3f e1 1f 20")),
+            Ok(Vec::new())
+        );
     }
 
     #[test]
@@ -402,11 +430,17 @@ mod tests {
         let insert = bytes("4001 6101 62");
         decode(&mut decoder, &insert).unwrap();
         let before = decoder.generation();
-        assert_eq!(decode(&mut decoder, &[0xbe]).unwrap(), [("a".into(), "b".into())]);
+        assert_eq!(
+            decode(&mut decoder, &[0xbe]).unwrap(),
+            [("a".into(), "b".into())]
+        );
         assert_eq!(decoder.generation(), before);
         decode(&mut decoder, &bytes("4001 6101 63")).unwrap();
         assert_ne!(decoder.generation(), before);
-        assert_eq!(decode(&mut decoder, &[0xbe]).unwrap(), [("a".into(), "c".into())]);
+        assert_eq!(
+            decode(&mut decoder, &[0xbe]).unwrap(),
+            [("a".into(), "c".into())]
+        );
         let before = decoder.generation();
         assert_eq!(decode(&mut decoder, &[0x20]), Ok(Vec::new()));
         assert_ne!(decoder.generation(), before);

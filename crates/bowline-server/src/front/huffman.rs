@@ -159,7 +159,10 @@ mod tests {
     #[test]
     fn the_examples_of_the_rfc_are_decoded() {
         for (coded, text) in [
-            (&b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"[..], "www.example.com"),
+            (
+                &b"\xf1\xe3\xc2\xe5\xf2\x3a\x6b\xa0\xab\x90\xf4\xff"[..],
+                "www.example.com",
+            ),
             (b"\xa8\xeb\x10\x64\x9c\xbf", "no-cache"),
             (b"\x25\xa8\x49\xe9\x5b\xa9\x7d\x7f", "custom-key"),
             (b"\x25\xa8\x49\xe9\x5b\xb8\xe8\xb4\xbf", "custom-value"),

@@ -224,4 +224,3 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         bytes
     }
 }
-

@@ -52,11 +52,11 @@ mod turn;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tonic::Status;
 
-pub(crate) use connection::Limits;
 use connection::Connection;
 use frame::PREFACE;
 use hot::HotReply;
@@ -75,6 +75,17 @@ pub(crate) const CONNECTION_WINDOW: u32 = 4 << 20;
 pub(crate) const RELAY_WINDOW: u32 = CONNECTION_WINDOW + connection::SLACK_BYTES;
 /// The largest frame that a client may send.
 pub(crate) const FRAME_BYTES: u32 = 64 << 10;
+
+/// The limits of connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    pub(crate) streams_max: u32,
+    pub(crate) header_bytes_max: u32,
+    pub(crate) partial_timeout: Duration,
+    pub(crate) unread_timeout: Duration,
+    pub(crate) keep_alive_interval: Duration,
+    pub(crate) keep_alive_timeout: Duration,
+}
 
 /// Reads the preface. `Some` is what was read of a connection that does not begin with it.
 pub(crate) async fn read_preface<S: AsyncRead + Unpin>(
@@ -100,6 +111,10 @@ pub(crate) fn serve<S: AsyncRead + AsyncWrite + Unpin>(
     limits: Limits,
     open: Open,
 ) -> Front<S, impl Future<Output = Result<HotReply, Status>> + use<S>> {
-    let connection = Connection::new(context.clone(), account.clone(), hot::call, limits, open);
+    // What a turn reads is bounded, so the calls in it need no bound of their own: with one, those beyond it would
+    // be polled again although they had an answer.
+    let start =
+        |service, terms, request| tokio::task::unconstrained(hot::call(service, terms, request));
+    let connection = Connection::new(context.clone(), account.clone(), start, limits, open);
     Front::new(stream, connection)
 }

@@ -234,7 +234,12 @@ impl Relay {
             let (part, after) = rest.split_at(rest.len().min(self.frame_bytes_max));
             rest = after;
             let is_last = has_ended && rest.is_empty();
-            self.write(kind::DATA, if is_last { flag::END_STREAM } else { 0 }, inner, part);
+            self.write(
+                kind::DATA,
+                if is_last { flag::END_STREAM } else { 0 },
+                inner,
+                part,
+            );
             if rest.is_empty() {
                 return true;
             }
@@ -300,7 +305,10 @@ impl Relay {
                 self.has_ended = true;
             }
             let mut read = ReadBuf::new(buffer);
-            if Pin::new(&mut self.pipe).poll_read(task, &mut read)?.is_ready() {
+            if Pin::new(&mut self.pipe)
+                .poll_read(task, &mut read)?
+                .is_ready()
+            {
                 return Poll::Ready(Ok(read.filled().len()));
             }
             // What was written made room for no more, or the library has taken all of it.

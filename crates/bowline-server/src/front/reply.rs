@@ -9,6 +9,7 @@
 //! whatever went before. The first block of a connection says that the table stays empty: a client may have
 //! asked for a smaller one, and then waits for this.
 
+use http::HeaderMap;
 use tonic::Status;
 
 use super::frame::{HEAD_BYTES, end_frame, flag, kind, write_head};
@@ -26,7 +27,13 @@ const START: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 const APPLIED: &[u8] = b"\x10\x0fbowline-applied";
 const READ: &[u8] = b"\x00\x0cbowline-read";
 /// The frame's length, kind and flags, without the id; then its block.
-const TRAILERS_HEAD: [u8; 5] = [0, 0, TRAILERS.len() as u8, kind::HEADERS, flag::END_HEADERS | flag::END_STREAM];
+const TRAILERS_HEAD: [u8; 5] = [
+    0,
+    0,
+    TRAILERS.len() as u8,
+    kind::HEADERS,
+    flag::END_HEADERS | flag::END_STREAM,
+];
 const TRAILERS: &[u8; 15] = b"\x00\x0bgrpc-status\x010";
 
 /// Writes the heads of a connection's replies.
@@ -90,18 +97,40 @@ pub(super) fn write_trailers(out: &mut Vec<u8>, id: u32) {
 /// Appends the end of a reply that failed after its head.
 pub(super) fn write_status_trailers(out: &mut Vec<u8>, id: u32, status: &Status) {
     let start = out.len();
-    write_head(out, 0, kind::HEADERS, flag::END_HEADERS | flag::END_STREAM, id);
+    write_head(
+        out,
+        0,
+        kind::HEADERS,
+        flag::END_HEADERS | flag::END_STREAM,
+        id,
+    );
     write_status(out, status);
     end_frame(out, start);
 }
 
+/// Appends these trailers.
+pub(super) fn write_given_trailers(out: &mut Vec<u8>, id: u32, trailers: &HeaderMap) {
+    let start = out.len();
+    write_head(
+        out,
+        0,
+        kind::HEADERS,
+        flag::END_HEADERS | flag::END_STREAM,
+        id,
+    );
+    write_fields(out, trailers);
+    end_frame(out, start);
+}
+
+fn write_fields(out: &mut Vec<u8>, fields: &HeaderMap) {
+    for (name, value) in fields {
+        write_field(out, name.as_str().as_bytes(), value.as_bytes());
+    }
+}
+
 fn write_status(out: &mut Vec<u8>, status: &Status) {
     match trailers_of(status) {
-        Some(fields) => {
-            for (name, value) in &fields {
-                write_field(out, name.as_str().as_bytes(), value.as_bytes());
-            }
-        }
+        Some(fields) => write_fields(out, &fields),
         // Its text or metadata cannot be said in a header.
         None => {
             let code = (status.code() as i32).to_string();

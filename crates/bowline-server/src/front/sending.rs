@@ -5,18 +5,22 @@
 
 use std::future::Future;
 use std::mem;
+use std::task::Poll;
 
 use bytes::Bytes;
+use http_body::Frame;
+use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use super::calls::StreamWaker;
 use super::connection::{Connection, OUT_BYTES_MAX, SMALL_BYTES};
 use super::frame::{FRAME_BYTES_MIN, Reason, kind, write_head};
 use super::hot::HotReply;
 use super::reply::{
-    AROUND_BYTES, PREFIX_BYTES, write_data_head, write_prefix, write_status_trailers,
-    write_trailers,
+    AROUND_BYTES, PREFIX_BYTES, write_data_head, write_given_trailers, write_prefix,
+    write_status_trailers, write_trailers,
 };
-use super::stream::{Call, Sending, Stream};
+use super::stream::{Call, LongBody, Sending, Stream};
 use crate::memory::Charge;
 use crate::status::Fault;
 
@@ -49,7 +53,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let fits = bytes as i64 <= window
             && bytes <= self.followed.frame_bytes_max
             && self.out.len() < OUT_BYTES_MAX;
-        if fits && reply.encoded.is_none() {
+        if fits && reply.encoded.is_none() && reply.long.is_none() {
             self.out.reserve(bytes + AROUND_BYTES);
             self.writer.write_reply_head(&mut self.out, id, &reply);
             write_data_head(&mut self.out, id, message_bytes);
@@ -59,6 +63,14 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             return;
         }
         self.writer.write_reply_head(&mut self.out, id, &reply);
+        if let Some(long) = reply.long {
+            let long = LongBody {
+                body: long.into_grpc(),
+                waker: StreamWaker::new(&self.wakes, id),
+            };
+            self.send_later(id, call, Bytes::new(), None, Some(long));
+            return;
+        }
         let is_read = reply.level.is_some();
         let framed_bytes = match &reply.encoded {
             Some(encoded) => encoded.bytes().len(),
@@ -88,15 +100,103 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 framed.into()
             }
         };
+        self.send_later(id, call, rest, charge, None);
+    }
+
+    fn send_later(
+        &mut self,
+        id: u32,
+        call: Call,
+        rest: Bytes,
+        charge: Option<Charge>,
+        long: Option<LongBody>,
+    ) {
+        let now = Instant::now();
         let sending = Sending {
             send_window: call.send_window,
             piece: Bytes::new(),
             rest,
-            _charge: charge,
+            charge,
+            is_given: long.is_none(),
+            long,
+            since: now,
             is_queued: true,
         };
         self.streams.insert(id, Stream::Sending(sending));
         self.sending.push_back(id);
+        let timeout = self.limits.unread_timeout;
+        self.unread_check.get_or_insert(now + timeout);
+    }
+
+    /// Ends the calls whose client has taken nothing of the reply for too long.
+    pub(super) fn drop_unread(&mut self, now: Instant) {
+        let timeout = self.limits.unread_timeout;
+        let mut unread = Vec::new();
+        let mut next: Option<Instant> = None;
+        for (id, stream) in &self.streams {
+            let Stream::Sending(stream) = stream else {
+                continue;
+            };
+            let until = match stream.is_given {
+                true => stream.since + timeout,
+                false => now + timeout,
+            };
+            if until <= now {
+                unread.push(*id);
+            } else {
+                next = Some(next.map_or(until, |next| next.min(until)));
+            }
+        }
+        for id in unread {
+            self.account.memory().unread_replies.add(1);
+            tracing::debug!("a call was ended: its client does not read the reply");
+            self.reset(id, Reason::Cancel);
+        }
+        self.unread_check = next;
+    }
+
+    /// Gets the next part of a reply that is made while it is sent. Returns whether the stream goes on.
+    fn fill(&mut self, id: u32) -> bool {
+        let Some(Stream::Sending(stream)) = self.streams.get_mut(&id) else {
+            return false;
+        };
+        let Some(long) = &mut stream.long else {
+            return true;
+        };
+        if !stream.rest.is_empty() || !stream.piece.is_empty() {
+            return true;
+        }
+        let polled = long.poll();
+        stream.since = Instant::now();
+        stream.is_given = polled.is_ready();
+        let frame = match polled {
+            Poll::Pending => {
+                stream.is_queued = false;
+                return false;
+            }
+            Poll::Ready(frame) => frame,
+        };
+        let status = match frame.map(|frame| frame.map(Frame::into_data)) {
+            Some(Ok(Ok(data))) => match Charge::of(&self.account, data.len()) {
+                Ok(charge) => {
+                    stream.charge = Some(charge);
+                    stream.rest = data;
+                    return true;
+                }
+                Err(over) => over.into(),
+            },
+            Some(Ok(Err(frame))) => {
+                self.streams.remove(&id);
+                let trailers = frame.into_trailers().unwrap_or_default();
+                write_given_trailers(&mut self.out, id, &trailers);
+                return false;
+            }
+            Some(Err(status)) => status,
+            None => Fault::Internal("a reply has no end".to_owned()).into(),
+        };
+        self.streams.remove(&id);
+        write_status_trailers(&mut self.out, id, &status);
+        false
     }
 
     /// Sends what the windows let through; one frame of each reply in turn. Returns whether there is more that
@@ -110,6 +210,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 return true;
             }
             self.sending.pop_front();
+            if !self.fill(id) {
+                continue;
+            }
             let Some(Stream::Sending(stream)) = self.streams.get_mut(&id) else {
                 continue;
             };
@@ -121,6 +224,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             let room = usize::try_from(room).unwrap_or(0);
             let bytes = room.min(self.followed.frame_bytes_max).min(FRAME_BYTES_MIN);
             let bytes = bytes.min(stream.piece.len());
+            if stream.piece.is_empty() {
+                // A part without contents.
+                self.sending.push_back(id);
+                continue;
+            }
             if bytes == 0 {
                 stream.is_queued = false;
                 continue;
@@ -130,7 +238,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             self.out.extend_from_slice(&part);
             self.send_window -= bytes as i64;
             stream.send_window -= bytes as i64;
-            if !stream.piece.is_empty() || !stream.rest.is_empty() {
+            stream.since = Instant::now();
+            let has_more = !stream.piece.is_empty() || !stream.rest.is_empty();
+            if has_more || stream.long.is_some() {
                 self.sending.push_back(id);
                 continue;
             }
@@ -151,12 +261,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     }
 
     /// Answers a call that was not made with a refusal.
-    pub(super) fn refuse(
-        &mut self,
-        id: u32,
-        status: &Status,
-        has_client_ended: bool,
-    ) {
+    pub(super) fn refuse(&mut self, id: u32, status: &Status, has_client_ended: bool) {
         if let Some(Stream::Receiving(stream)) = self.streams.remove(&id)
             && let Some(method) = stream.head.hot
         {

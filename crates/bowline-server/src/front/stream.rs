@@ -1,10 +1,16 @@
 //! The streams of a connection.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http_body::{Body as _, Frame};
 use tokio::time::Instant;
+use tonic::Status;
+use tonic::body::Body;
 
+use super::calls::StreamWaker;
 use super::head::Head;
 use super::hot::HotMethod;
 use crate::memory::Charge;
@@ -57,9 +63,30 @@ pub(super) struct Sending {
     pub(super) piece: Bytes,
     /// What follows it.
     pub(super) rest: Bytes,
-    pub(super) _charge: Option<Charge>,
+    /// Of what is in memory.
+    pub(super) charge: Option<Charge>,
+    /// Where more comes from, and the trailers.
+    pub(super) long: Option<LongBody>,
+    /// When the client has last taken a part of it, or the service has last given one.
+    pub(super) since: Instant,
+    /// Whether it waits for the client, and not for the service.
+    pub(super) is_given: bool,
     /// Whether it is in the queue of those that can go on.
     pub(super) is_queued: bool,
+}
+
+/// A reply that is made while it is sent.
+pub(super) struct LongBody {
+    pub(super) body: Body,
+    pub(super) waker: StreamWaker,
+}
+
+impl LongBody {
+    /// The next part, or the trailers.
+    pub(super) fn poll(&mut self) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.waker.reset();
+        Pin::new(&mut self.body).poll_frame(&mut Context::from_waker(self.waker.waker()))
+    }
 }
 
 /// A stream that the relay carries.

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 use tonic::Status;
 
+use super::calls::StreamWaker;
 use super::connection::{Connection, Drain, OUT_BYTES_MAX, PING_ALIVE};
 use super::frame::write_ping;
 use super::hot::HotReply;
@@ -73,6 +74,7 @@ pub(crate) struct Front<S, F> {
     written: usize,
     woken: Vec<u32>,
     late: Option<Pin<Box<Sleep>>>,
+    unread: Option<Pin<Box<Sleep>>>,
     keep_alive: KeepAlive,
     is_closing: bool,
 }
@@ -90,6 +92,7 @@ where
             written: 0,
             woken: Vec::new(),
             late: None,
+            unread: None,
             keep_alive: KeepAlive {
                 sleep: None,
                 is_pinged: false,
@@ -106,13 +109,16 @@ where
     fn turn(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> Poll<io::Result<()>> {
         let mut is_relay_woken = self.connection.wakes.take(task, &mut self.woken);
         for slot in self.woken.drain(..) {
-            if let Poll::Ready((id, result)) = self.connection.calls.poll(slot) {
+            if let Some(id) = StreamWaker::stream_of(slot) {
+                self.connection.resume(id);
+            } else if let Poll::Ready((id, result)) = self.connection.calls.poll(slot) {
                 self.connection.answered(id, result);
             }
         }
         let mut reads = 0;
         loop {
-            if !self.is_closing && (mem::take(&mut is_relay_woken) || self.connection.has_relay_due())
+            if !self.is_closing
+                && (mem::take(&mut is_relay_woken) || self.connection.has_relay_due())
                 && let Err(reason) = self.connection.poll_relay(&mut scratch.relay)
             {
                 self.close(reason);
@@ -135,7 +141,10 @@ where
                 self.is_closing = true;
                 continue;
             }
-            let is_full = connection.relay.as_ref().is_some_and(|relay| relay.is_full());
+            let is_full = connection
+                .relay
+                .as_ref()
+                .is_some_and(|relay| relay.is_full());
             if connection.out.len() < OUT_BYTES_MAX && !is_full {
                 if reads == READS_MAX {
                     task.waker().wake_by_ref();
@@ -166,11 +175,7 @@ where
     }
 
     /// Reads into the thread's buffer; no bytes are the end.
-    fn poll_read(
-        &mut self,
-        task: &mut Task<'_>,
-        scratch: &mut Scratch,
-    ) -> io::Result<Poll<usize>> {
+    fn poll_read(&mut self, task: &mut Task<'_>, scratch: &mut Scratch) -> io::Result<Poll<usize>> {
         let mut buffer = ReadBuf::new(&mut scratch.input);
         match Pin::new(&mut self.io).poll_read(task, &mut buffer) {
             Poll::Ready(Ok(())) => Ok(Poll::Ready(buffer.filled().len())),
@@ -217,6 +222,16 @@ where
                 break;
             }
             self.late = None;
+        }
+        while let Some(until) = connection.unread_check {
+            let unread = self
+                .unread
+                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            if unread.as_mut().poll(task).is_pending() {
+                break;
+            }
+            self.unread = None;
+            connection.drop_unread(Instant::now());
         }
         let (interval, timeout) = (
             connection.limits.keep_alive_interval,

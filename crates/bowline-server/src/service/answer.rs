@@ -7,8 +7,7 @@ use bowline_cluster::{ReadLevel, ReadPoint};
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
-use super::EncodedReply;
-use super::encoded::with_encoded;
+use super::{EncodedReply, LongReply};
 use crate::context::{read_level, respond_applied, respond_at_level};
 
 /// What a client asks for beside the message.
@@ -52,6 +51,8 @@ pub(crate) struct Answer<T> {
     pub(crate) message: T,
     /// The message, if it is large and was encoded on another thread.
     pub(crate) encoded: Option<EncodedReply>,
+    /// The message in parts, if it is too long to be in memory.
+    pub(crate) long: Option<LongReply>,
     /// The applied index that the reply reflects.
     pub(crate) applied: u64,
     /// The level at which it was read; `None` for a change.
@@ -64,6 +65,7 @@ impl<T> Answer<T> {
         Answer {
             message,
             encoded: None,
+            long: None,
             applied,
             level: None,
         }
@@ -74,6 +76,7 @@ impl<T> Answer<T> {
         Answer {
             message,
             encoded: None,
+            long: None,
             applied: point.applied_index,
             level: Some(point.level),
         }
@@ -85,9 +88,12 @@ impl<T> Answer<T> {
         if let Some(level) = self.level {
             respond_at_level(&mut response, level);
         }
-        match self.encoded {
-            Some(encoded) => with_encoded(response, encoded),
-            None => response,
+        if let Some(long) = self.long {
+            long.leave_in(&mut response);
         }
+        if let Some(encoded) = self.encoded {
+            encoded.leave_in(&mut response);
+        }
+        response
     }
 }

@@ -27,20 +27,6 @@ pub(crate) struct EncodedReply(Bytes);
 #[derive(Clone)]
 struct Slot(Arc<Mutex<Option<EncodedReply>>>);
 
-/// The response, with its message encoded if it is large.
-pub(super) async fn encoded<M: Message + 'static>(
-    context: &Context,
-    response: Response<M>,
-) -> Result<Response<M>, Status> {
-    let (head, message, extensions) = response.into_parts();
-    let (message, encoded) = encode(context, message).await?;
-    let response = Response::from_parts(head, message, extensions);
-    Ok(match encoded {
-        Some(encoded) => with_encoded(response, encoded),
-        None => response,
-    })
-}
-
 /// The answer, with its message encoded if it is large.
 pub(super) async fn encode_if_large<M: Message + 'static>(
     context: &Context,
@@ -76,14 +62,13 @@ async fn encode<M: Message + 'static>(
     context.wide_reads.run(encode).await
 }
 
-/// Leaves an encoded message in the response for the transport.
-pub(super) fn with_encoded<M>(mut response: Response<M>, encoded: EncodedReply) -> Response<M> {
-    let slot = Slot(Arc::new(Mutex::new(Some(encoded))));
-    response.extensions_mut().insert(slot);
-    response
-}
-
 impl EncodedReply {
+    /// Leaves it in a response for the transport.
+    pub(super) fn leave_in<M>(self, response: &mut Response<M>) {
+        let slot = Slot(Arc::new(Mutex::new(Some(self))));
+        response.extensions_mut().insert(slot);
+    }
+
     /// The encoded reply of a response; it replaces the response's own message.
     pub(crate) fn taken_from<B>(response: &mut http::Response<B>) -> Option<EncodedReply> {
         // Nearly all responses have no extensions, and then this costs nothing.

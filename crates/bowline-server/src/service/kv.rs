@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bowline::Revision;
 use bowline_cluster::{Applied, ReadLevel, blocking, command_bytes};
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::{AlarmKind, Command, Op, OpReply, Outcome, RangeOp, Txn, TxnReply};
+use bowline_replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
 use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};
@@ -16,7 +16,8 @@ use super::reading::turn_within;
 use super::reserved::{Reserved, reserve};
 use super::stream::Stepwise;
 use super::{
-    MAINTENANCE_WAIT_MAX, check, check_leader_if, check_member, check_size, long_range, range_stream,
+    MAINTENANCE_WAIT_MAX, check, check_leader_if, check_member, check_size, long_range,
+    range_stream,
 };
 use crate::context::{Context, respond_applied};
 use crate::convert;
@@ -63,8 +64,8 @@ impl KvService {
         }
     }
 
-    /// `Range` of a range that is not wide.
-    pub(crate) async fn read_narrow(
+    /// `Range`.
+    pub(crate) async fn read(
         &self,
         terms: Terms,
         request: pb::RangeRequest,
@@ -72,15 +73,16 @@ impl KvService {
         let level = terms.level(request.serializable);
         self.check_read(terms, level)?;
         let op = convert::range_op(request)?;
-        self.read(&op, level).await
-    }
-
-    async fn read(
-        &self,
-        op: &RangeOp,
-        level: ReadLevel,
-    ) -> Result<Answer<pb::RangeResponse>, Status> {
-        let read = self.context.client.range(op, level).await.map_err(status)?;
+        if long_range::is_wide(&op) {
+            // Its future is large, and most reads are not wide.
+            return Box::pin(long_range::range(&self.context, op, level)).await;
+        }
+        let read = self
+            .context
+            .client
+            .range(&op, level)
+            .await
+            .map_err(status)?;
         let reply = pb::RangeResponse {
             header: self.context.header_of_read(&read.point),
             ..convert::range_reply(read.value)
@@ -193,14 +195,8 @@ impl Kv for KvService {
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<pb::RangeResponse>, Status> {
         let terms = Terms::of(request.metadata(), request.get_ref().serializable)?;
-        let request = request.into_inner();
-        let level = terms.level(request.serializable);
-        self.check_read(terms, level)?;
-        let op = convert::range_op(request)?;
-        if long_range::is_wide(&op) {
-            return long_range::range(&self.context, op, level).await;
-        }
-        Ok(self.read(&op, level).await?.into_response())
+        let answer = self.read(terms, request.into_inner()).await?;
+        Ok(answer.into_response())
     }
 
     type RangeStreamStream = Stepwise<pb::RangeStreamResponse>;

@@ -41,7 +41,7 @@ pub(crate) use kv::KvService;
 pub(crate) use lease::LeaseService;
 pub(crate) use lease_ms::MsLeaseService;
 pub(crate) use lock::LockService;
-pub(crate) use long_range::{LongReply, is_wide_range};
+pub(crate) use long_range::LongReply;
 pub(crate) use maintenance::MaintenanceService;
 pub(crate) use members::MembersService;
 pub(crate) use reflection::Reflection;

@@ -311,6 +311,7 @@ impl Connection {
             streams_max: streams_max(&options, &self.account),
             header_bytes_max: options.header_bytes_max,
             partial_timeout: options.partial_timeout,
+            unread_timeout: options.unread_timeout,
             keep_alive_interval: options.keep_alive_interval,
             keep_alive_timeout: options.keep_alive_timeout,
         };

@@ -168,12 +168,15 @@ impl Client {
                 self.read().await;
             }
         };
-        tokio::time::timeout(PATIENCE, reading).await.expect("it comes");
+        tokio::time::timeout(PATIENCE, reading)
+            .await
+            .expect("it comes");
     }
 
     /// The reply of a stream.
     pub(super) async fn reply(&mut self, id: u32) -> Reply {
-        self.until(|client| client.replies.get(&id).is_some_and(Reply::is_over)).await;
+        self.until(|client| client.replies.get(&id).is_some_and(Reply::is_over))
+            .await;
         self.replies.get(&id).cloned().unwrap_or_default()
     }
 
@@ -201,7 +204,9 @@ impl Client {
         let mut partial = std::mem::take(&mut self.partial);
         let mut answer = Vec::new();
         while let Some(()) = partial
-            .next(&mut input, 1 << 24, |head, payload| self.frame(head, payload, &mut answer))
+            .next(&mut input, 1 << 24, |head, payload| {
+                self.frame(head, payload, &mut answer)
+            })
             .unwrap()
         {}
         self.partial = partial;

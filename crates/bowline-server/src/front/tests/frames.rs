@@ -5,9 +5,7 @@ use std::time::Duration;
 use bowline_proto::etcdserverpb as pb;
 
 use super::super::frame::{Reason, flag, kind, write_settings, write_window_update};
-use super::client::{
-    Client, block, data, fields, frame, framed, greeting, headers, request,
-};
+use super::client::{Client, block, data, fields, frame, framed, greeting, headers, request};
 use super::{PUT, RANGE, STATUS, WATCH, put, range, watch};
 use crate::test_server::TestServer;
 
@@ -74,7 +72,12 @@ async fn every_form_of_a_request_is_understood() {
     sent.extend(frame(kind::DATA, padding, 1, &padded(&message[..2])));
     sent.extend(frame(kind::DATA, padding, 1, &[0]));
     sent.extend(frame(kind::DATA, 0, 1, &[]));
-    sent.extend(frame(kind::DATA, padding | flag::END_STREAM, 1, &padded(&message[2..])));
+    sent.extend(frame(
+        kind::DATA,
+        padding | flag::END_STREAM,
+        1,
+        &padded(&message[2..]),
+    ));
     // A head in parts, one of them empty, and a message that ends with an empty frame.
     sent.extend(frame(kind::HEADERS, 0, 3, &block[..1]));
     sent.extend(frame(kind::CONTINUATION, 0, 3, &[]));
@@ -96,7 +99,9 @@ async fn every_form_of_a_request_is_understood() {
     for id in [1, 3, 5] {
         let _: pb::PutResponse = client.reply(id).await.message();
     }
-    client.until(|client| client.acknowledged == 2 && !client.pongs.is_empty()).await;
+    client
+        .until(|client| client.acknowledged == 2 && !client.pongs.is_empty())
+        .await;
     assert_eq!(client.pongs, [b"12345678"]);
     let mut all = range("k");
     all.limit = 1;
@@ -130,12 +135,27 @@ async fn what_breaks_the_protocol_ends_the_connection_with_its_reason() {
         ("data of the connection", data_of(0), R::Protocol),
         ("an even stream", headers(2, RANGE), R::Protocol),
         ("a head of the connection", headers(0, RANGE), R::Protocol),
-        ("an older stream", with(&headers(5, RANGE), headers(3, RANGE)), R::StreamClosed),
-        ("a push", frame(kind::PUSH_PROMISE, whole, 1, &[0, 0, 0, 2]), R::Protocol),
-        ("a lone continuation", frame(kind::CONTINUATION, whole, 1, &block), R::Protocol),
+        (
+            "an older stream",
+            with(&headers(5, RANGE), headers(3, RANGE)),
+            R::StreamClosed,
+        ),
+        (
+            "a push",
+            frame(kind::PUSH_PROMISE, whole, 1, &[0, 0, 0, 2]),
+            R::Protocol,
+        ),
+        (
+            "a lone continuation",
+            frame(kind::CONTINUATION, whole, 1, &block),
+            R::Protocol,
+        ),
         (
             "a frame within a head",
-            with(&frame(kind::HEADERS, 0, 1, &block), frame(kind::PING, 0, 0, &[0; 8])),
+            with(
+                &frame(kind::HEADERS, 0, 1, &block),
+                frame(kind::PING, 0, 0, &[0; 8]),
+            ),
             R::Protocol,
         ),
         (
@@ -151,41 +171,126 @@ async fn what_breaks_the_protocol_ends_the_connection_with_its_reason() {
             ),
             R::Protocol,
         ),
-        ("a block that is no block", frame(kind::HEADERS, whole, 1, &[0x80]), R::Compression),
-        ("padding without end", frame(kind::HEADERS, whole | flag::PADDED, 1, &[9, 1]), R::Protocol),
-        ("too much padding", with(&opened, frame(kind::DATA, flag::PADDED, 1, &[2, 1])), R::Protocol),
         (
-            "a stream that depends on itself",
-            frame(kind::HEADERS, whole | flag::PRIORITY, 1, &[0, 0, 0, 1, 9, 0x82]),
+            "a block that is no block",
+            frame(kind::HEADERS, whole, 1, &[0x80]),
+            R::Compression,
+        ),
+        (
+            "padding without end",
+            frame(kind::HEADERS, whole | flag::PADDED, 1, &[9, 1]),
             R::Protocol,
         ),
-        ("a short priority", frame(kind::HEADERS, whole | flag::PRIORITY, 1, &[0]), R::FrameSize),
-        ("a frame that is too long", frame(kind::DATA, 0, 1, &vec![0; 65 << 10]), R::FrameSize),
-        ("settings of a stream", frame(kind::SETTINGS, 0, 1, &[]), R::Protocol),
-        ("settings that are cut", frame(kind::SETTINGS, 0, 0, &[0; 5]), R::FrameSize),
-        ("an acknowledgement with settings", frame(kind::SETTINGS, 1, 0, &[0; 6]), R::FrameSize),
+        (
+            "too much padding",
+            with(&opened, frame(kind::DATA, flag::PADDED, 1, &[2, 1])),
+            R::Protocol,
+        ),
+        (
+            "a stream that depends on itself",
+            frame(
+                kind::HEADERS,
+                whole | flag::PRIORITY,
+                1,
+                &[0, 0, 0, 1, 9, 0x82],
+            ),
+            R::Protocol,
+        ),
+        (
+            "a short priority",
+            frame(kind::HEADERS, whole | flag::PRIORITY, 1, &[0]),
+            R::FrameSize,
+        ),
+        (
+            "a frame that is too long",
+            frame(kind::DATA, 0, 1, &vec![0; 65 << 10]),
+            R::FrameSize,
+        ),
+        (
+            "settings of a stream",
+            frame(kind::SETTINGS, 0, 1, &[]),
+            R::Protocol,
+        ),
+        (
+            "settings that are cut",
+            frame(kind::SETTINGS, 0, 0, &[0; 5]),
+            R::FrameSize,
+        ),
+        (
+            "an acknowledgement with settings",
+            frame(kind::SETTINGS, 1, 0, &[0; 6]),
+            R::FrameSize,
+        ),
         ("push neither on nor off", setting(2, 2), R::Protocol),
-        ("a window that is too large", setting(4, 1 << 31), R::FlowControl),
+        (
+            "a window that is too large",
+            setting(4, 1 << 31),
+            R::FlowControl,
+        ),
         ("frames that are too small", setting(5, 16_383), R::Protocol),
-        ("frames that are too large", setting(5, 1 << 24), R::Protocol),
-        ("a ping of a stream", frame(kind::PING, 0, 1, &[0; 8]), R::Protocol),
-        ("a short ping", frame(kind::PING, 0, 0, &[0; 7]), R::FrameSize),
-        ("a short goaway", frame(kind::GOAWAY, 0, 0, &[0; 7]), R::FrameSize),
-        ("a goaway of a stream", frame(kind::GOAWAY, 0, 1, &[0; 8]), R::Protocol),
-        ("a reset of an idle stream", frame(kind::RST_STREAM, 0, 1, &[0; 4]), R::Protocol),
-        ("a short reset", with(&opened, frame(kind::RST_STREAM, 0, 1, &[0; 3])), R::FrameSize),
+        (
+            "frames that are too large",
+            setting(5, 1 << 24),
+            R::Protocol,
+        ),
+        (
+            "a ping of a stream",
+            frame(kind::PING, 0, 1, &[0; 8]),
+            R::Protocol,
+        ),
+        (
+            "a short ping",
+            frame(kind::PING, 0, 0, &[0; 7]),
+            R::FrameSize,
+        ),
+        (
+            "a short goaway",
+            frame(kind::GOAWAY, 0, 0, &[0; 7]),
+            R::FrameSize,
+        ),
+        (
+            "a goaway of a stream",
+            frame(kind::GOAWAY, 0, 1, &[0; 8]),
+            R::Protocol,
+        ),
+        (
+            "a reset of an idle stream",
+            frame(kind::RST_STREAM, 0, 1, &[0; 4]),
+            R::Protocol,
+        ),
+        (
+            "a short reset",
+            with(&opened, frame(kind::RST_STREAM, 0, 1, &[0; 3])),
+            R::FrameSize,
+        ),
         ("no window", window(0, 0), R::Protocol),
         ("a window of an idle stream", window(1, 1), R::Protocol),
-        ("too wide a window", window(0, (1 << 31) - 1), R::FlowControl),
-        ("a short window", frame(kind::WINDOW_UPDATE, 0, 0, &[0; 3]), R::FrameSize),
-        ("a priority of the connection", frame(kind::PRIORITY, 0, 0, &[0; 5]), R::Protocol),
+        (
+            "too wide a window",
+            window(0, (1 << 31) - 1),
+            R::FlowControl,
+        ),
+        (
+            "a short window",
+            frame(kind::WINDOW_UPDATE, 0, 0, &[0; 3]),
+            R::FrameSize,
+        ),
+        (
+            "a priority of the connection",
+            frame(kind::PRIORITY, 0, 0, &[0; 5]),
+            R::Protocol,
+        ),
     ] {
         let mut client = Client::connect(&server, &[]).await;
         client.try_send(&sent).await.unwrap();
         assert_eq!(client.goaway().await, Some(reason as u32), "{name}");
     }
     // Before its settings a client may send nothing.
-    for first in [frame(kind::PING, 0, 0, &[0; 8]), frame(kind::SETTINGS, 1, 0, &[]), done] {
+    for first in [
+        frame(kind::PING, 0, 0, &[0; 8]),
+        frame(kind::SETTINGS, 1, 0, &[]),
+        done,
+    ] {
         let mut client = Client::silent(&server).await;
         let preface = super::super::frame::PREFACE;
         client.send(&[preface, &first].concat()).await;
@@ -208,8 +313,12 @@ async fn what_breaks_a_stream_leaves_the_others() {
     client.reply(1).await;
     client.send(&data(1, b"more", true)).await;
     client.send(&[headers(3, PUT), window(3, 0)].concat()).await;
-    client.send(&[headers(5, PUT), window(5, (1 << 31) - 1)].concat()).await;
-    client.send(&[headers(7, PUT), frame(kind::PRIORITY, 0, 7, &[0; 4])].concat()).await;
+    client
+        .send(&[headers(5, PUT), window(5, (1 << 31) - 1)].concat())
+        .await;
+    client
+        .send(&[headers(7, PUT), frame(kind::PRIORITY, 0, 7, &[0; 4])].concat())
+        .await;
     let trailers = frame(kind::HEADERS, flag::END_HEADERS, 9, &block(&[("x", "y")]));
     client.send(&[headers(9, PUT), trailers].concat()).await;
     // What was on its way when a stream was reset is no fault.
@@ -235,14 +344,24 @@ async fn calls_that_are_reset_are_forgotten() {
     let reset = |id| frame(kind::RST_STREAM, 0, id, &8_u32.to_be_bytes());
     // Before its message, within it, while it may wait, and one of the relay.
     client.send(&[headers(1, PUT), reset(1)].concat()).await;
-    client.send(&[headers(3, PUT), data(3, b"\0\0\0", false), reset(3)].concat()).await;
-    client.send(&[request(5, PUT, &put("k", "v")), reset(5)].concat()).await;
-    client.send(&[headers(7, WATCH), data(7, &framed(&watch("k")), false)].concat()).await;
+    client
+        .send(&[headers(3, PUT), data(3, b"\0\0\0", false), reset(3)].concat())
+        .await;
+    client
+        .send(&[request(5, PUT, &put("k", "v")), reset(5)].concat())
+        .await;
+    client
+        .send(&[headers(7, WATCH), data(7, &framed(&watch("w")), false)].concat())
+        .await;
     client.until(|client| client.replies.contains_key(&7)).await;
-    client.send(&[reset(7), data(7, b"late", false)].concat()).await;
+    client
+        .send(&[reset(7), data(7, b"late", false)].concat())
+        .await;
     client.send(&request(9, RANGE, &range("other"))).await;
     let _: pb::RangeResponse = client.reply(9).await.message();
-    client.send(&request(11, STATUS, &pb::StatusRequest {})).await;
+    client
+        .send(&request(11, STATUS, &pb::StatusRequest {}))
+        .await;
     let _: pb::StatusResponse = client.reply(11).await.message();
     assert!(client.goaways.is_empty());
     let context = server.context().clone();
@@ -252,7 +371,9 @@ async fn calls_that_are_reset_are_forgotten() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), free).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), free).await;
+    let (bytes, connections) = (context.memory.used(), context.metrics.connections.get());
+    assert!(ended.is_ok(), "{bytes} bytes, {connections} connections");
 }
 
 /// Any bytes behind the greeting: the server goes on serving others.
@@ -269,7 +390,8 @@ async fn garbage_is_survived() {
                 0 => headers(id, random.choice([RANGE, PUT, WATCH, STATUS]).unwrap()),
                 1 => data(id, &framed(&range("k")), random.bool()),
                 2 => {
-                    let payload: Vec<u8> = (0..random.usize(0..40)).map(|_| random.u8(..)).collect();
+                    let payload: Vec<u8> =
+                        (0..random.usize(0..40)).map(|_| random.u8(..)).collect();
                     frame(random.u8(0..11), random.u8(..), random.u32(0..9), &payload)
                 }
                 3 => frame(kind::RST_STREAM, 0, id, &[0; 4]),
