@@ -222,6 +222,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             kind::CONTINUATION => self.continuation(head, payload),
             kind::PRIORITY => match (head.id, payload.len()) {
                 (0, _) => Err(Reason::Protocol),
+                (id, 5) if number(payload).is_some_and(|on| on & ID_MAX == id) => {
+                    Err(Reason::Protocol)
+                }
                 (_, 5) => Ok(()),
                 (id, _) => self.fail(id, Reason::FrameSize),
             },

@@ -197,6 +197,11 @@ async fn what_breaks_the_protocol_ends_the_connection_with_its_reason() {
             R::Protocol,
         ),
         (
+            "a priority that depends on itself",
+            frame(kind::PRIORITY, 0, 5, &[0, 0, 0, 5, 1]),
+            R::Protocol,
+        ),
+        (
             "a short priority",
             frame(kind::HEADERS, whole | flag::PRIORITY, 1, &[0]),
             R::FrameSize,
