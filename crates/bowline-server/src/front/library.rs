@@ -51,7 +51,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             let mut partial = std::mem::take(&mut relay.partial);
             loop {
                 let taken = partial.next(&mut input, FRAME_BYTES_MAX, |head, payload| {
-                    self.from_library(&mut relay, head, payload)
+                    self.frame_of_library(&mut relay, head, payload)
                 });
                 match taken {
                     Ok(Some(result)) => result?,
@@ -75,7 +75,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     }
 
     /// Handles a frame of the library. `Err` is its reason to end the connection.
-    fn from_library(
+    fn frame_of_library(
         &mut self,
         relay: &mut Relay,
         head: FrameHead,
@@ -95,11 +95,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                     self.note_reset(id);
                 }
             }
-            kind::SETTINGS if head.has(flag::ACK) => {
-                if relay.take_acknowledgement() {
-                    write_settings_ack(&mut self.out);
-                }
+            kind::SETTINGS if head.has(flag::ACK) && relay.take_acknowledgement() => {
+                write_settings_ack(&mut self.out);
             }
+            kind::SETTINGS if head.has(flag::ACK) => {}
             kind::SETTINGS => relay.acknowledge(),
             kind::PING if !head.has(flag::ACK) => relay.answer(payload),
             kind::GOAWAY => match payload.get(4..).and_then(number) {

@@ -27,6 +27,7 @@ use super::calls::StreamWaker;
 use super::connection::{Connection, Drain, OUT_BYTES_MAX, PING_ALIVE};
 use super::frame::write_ping;
 use super::hot::HotReply;
+use super::relay::Relay;
 use crate::memory::{self, Account};
 
 /// The most that is read at once.
@@ -141,10 +142,7 @@ where
                 self.is_closing = true;
                 continue;
             }
-            let is_full = connection
-                .relay
-                .as_ref()
-                .is_some_and(|relay| relay.is_full());
+            let is_full = connection.relay.as_ref().is_some_and(Relay::is_full);
             if connection.out.len() < OUT_BYTES_MAX && !is_full {
                 if reads == READS_MAX {
                     task.waker().wake_by_ref();

@@ -205,7 +205,7 @@ impl Client {
         let mut answer = Vec::new();
         while let Some(()) = partial
             .next(&mut input, 1 << 24, |head, payload| {
-                self.frame(head, payload, &mut answer)
+                self.frame(head, payload, &mut answer);
             })
             .unwrap()
         {}
