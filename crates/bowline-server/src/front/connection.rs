@@ -22,15 +22,14 @@ use tonic::Status;
 
 use super::calls::{Calls, Wakes};
 use super::frame::{
-    FRAME_BYTES_MIN, FrameHead, ID_MAX, Partial, Reason, WINDOW, WINDOW_MAX, flag, kind, number,
-    setting, settings, write_goaway, write_ping, write_reset, write_settings, write_settings_ack,
-    write_window_update,
+    FRAME_BYTES_MIN, FrameHead, ID_MAX, Partial, Reason, WINDOW, flag, kind, number, setting,
+    write_goaway, write_ping, write_reset, write_settings, write_window_update,
 };
 use super::head::{Head, HeadReader};
 use super::hot::{HotReply, HotRequest};
-use super::relay::{Followed, Granted, Open, Relay};
+use super::relay::{Followed, Open, Relay};
 use super::reply::{PREFIX_BYTES, ReplyWriter};
-use super::stream::{Call, Receiving, Relayed, Running, Stream};
+use super::stream::{Call, Receiving, Running, Stream};
 use super::{CONNECTION_WINDOW, FRAME_BYTES, Limits, STREAM_WINDOW};
 use crate::context::Context;
 use crate::memory::{Account, Charge};
@@ -43,8 +42,6 @@ pub(super) const OUT_BYTES_MAX: usize = 64 << 10;
 const MESSAGE_BYTES_MAX: usize = 512 << 10;
 /// What the library's window for the connection is larger than the client's.
 pub(super) const SLACK_BYTES: u32 = 1 << 20;
-/// The client's window is renewed in such steps.
-const RENEW_BYTES: u32 = 256 << 10;
 /// Smaller messages are not charged: the number of calls is bounded.
 pub(super) const SMALL_BYTES: usize = 512;
 /// The approximate memory of a waiting call besides its messages.
@@ -98,9 +95,9 @@ pub(super) struct Connection<F> {
     service: KvService,
     start: Start<F>,
     pub(super) limits: Limits,
-    open: Open,
+    pub(super) open: Open,
     partial: Partial,
-    has_settings: bool,
+    pub(super) has_settings: bool,
     heads: HeadReader,
     open_block: Option<OpenBlock>,
     pub(super) streams: BTreeMap<u32, Stream>,
@@ -111,7 +108,7 @@ pub(super) struct Connection<F> {
     /// What the client takes on the connection.
     pub(super) send_window: i64,
     /// What the client may send on the connection.
-    receive_window: i64,
+    pub(super) receive_window: i64,
     /// What of it is to be given back.
     pub(super) consumed: u32,
     pub(super) wakes: Arc<Wakes>,
@@ -243,7 +240,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     }
 
     /// Whether the client has not begun this stream.
-    fn is_idle(&self, id: u32) -> bool {
+    pub(super) fn is_idle(&self, id: u32) -> bool {
         id > self.last_id || id.is_multiple_of(2)
     }
 
@@ -407,7 +404,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     }
 
     /// Ends a stream because of what the client did.
-    fn fail(&mut self, id: u32, reason: Reason) -> Result<(), Reason> {
+    pub(super) fn fail(&mut self, id: u32, reason: Reason) -> Result<(), Reason> {
         self.faults += 1;
         if self.faults > FAULTS_MAX {
             return Err(Reason::EnhanceYourCalm);
@@ -563,67 +560,6 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         }
     }
 
-    /// The relay, opened if it is not.
-    fn relay(&mut self) -> &mut Relay {
-        let granted = Granted(CONNECTION_WINDOW + SLACK_BYTES - WINDOW as u32);
-        self.relay.get_or_insert_with(|| {
-            let bytes_max = FRAME_BYTES_MIN;
-            Relay::new(&self.open, &self.wakes, self.followed, granted, bytes_max)
-        })
-    }
-
-    /// Hands a new stream to the relay.
-    fn relay_stream(&mut self, id: u32, head: &Head, has_ended: bool) -> Result<(), Reason> {
-        if self.relay().is_worn_out() {
-            self.reset(id, Reason::Refused);
-            return Ok(());
-        }
-        let relayed = Relayed {
-            inner: self.relay().begin(id, &head.block, has_ended),
-            has_client_ended: has_ended,
-            has_server_ended: false,
-        };
-        self.streams.insert(id, Stream::Relayed(relayed));
-        Ok(())
-    }
-
-    /// Hands a stream to the relay whose request has come in part, or is here as a whole.
-    fn relay_request(
-        &mut self,
-        id: u32,
-        body: Option<&[u8]>,
-        has_ended: bool,
-    ) -> Result<(), Reason> {
-        let Some(Stream::Receiving(stream)) = self.streams.remove(&id) else {
-            return Ok(());
-        };
-        self.relay_stream(id, &stream.head, false)?;
-        let Some(Stream::Relayed(relayed)) = self.streams.get_mut(&id) else {
-            return Ok(());
-        };
-        relayed.has_client_ended = has_ended;
-        let inner = relayed.inner;
-        let body = body.unwrap_or(&stream.body);
-        // What may still come is what the client was given, and what is about to be.
-        let window = self.receive_window + i64::from(self.consumed);
-        if (!body.is_empty() || has_ended)
-            && !self.relay().write_advanced(inner, body, has_ended, window)
-        {
-            self.reset(id, Reason::Refused);
-            return Ok(());
-        }
-        Ok(())
-    }
-
-    /// Both sides of a relayed stream have ended.
-    pub(super) fn end_relayed(&mut self, id: u32) {
-        if let Some(Stream::Relayed(stream)) = self.streams.remove(&id)
-            && let Some(relay) = &mut self.relay
-        {
-            relay.forget(stream.inner);
-        }
-    }
-
     fn reset_by_client(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Reason> {
         if self.is_idle(head.id) {
             return Err(Reason::Protocol);
@@ -633,62 +569,6 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             _ => return Err(Reason::FrameSize),
         };
         self.drop_stream(head.id, code);
-        Ok(())
-    }
-
-    fn settings(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Reason> {
-        if head.id != 0 {
-            return Err(Reason::Protocol);
-        }
-        if head.has(flag::ACK) {
-            return match payload.len() {
-                0 => Ok(()),
-                _ => Err(Reason::FrameSize),
-            };
-        }
-        if !payload.len().is_multiple_of(6) {
-            return Err(Reason::FrameSize);
-        }
-        self.has_settings = true;
-        for (name, value) in settings(payload) {
-            match name {
-                setting::ENABLE_PUSH if value > 1 => return Err(Reason::Protocol),
-                setting::INITIAL_WINDOW_SIZE => {
-                    if i64::from(value) > WINDOW_MAX {
-                        return Err(Reason::FlowControl);
-                    }
-                    self.change_windows(value)?;
-                }
-                setting::MAX_FRAME_SIZE => {
-                    let bytes = value as usize;
-                    if !(FRAME_BYTES_MIN..1 << 24).contains(&bytes) {
-                        return Err(Reason::Protocol);
-                    }
-                    self.followed.frame_bytes_max = bytes;
-                }
-                _ => {}
-            }
-        }
-        match &mut self.relay {
-            Some(relay) => relay.follow(self.followed),
-            None => write_settings_ack(&mut self.out),
-        }
-        Ok(())
-    }
-
-    /// The window of each stream changes by the difference.
-    fn change_windows(&mut self, window: u32) -> Result<(), Reason> {
-        let change = i64::from(window) - i64::from(self.followed.window);
-        self.followed.window = window;
-        for stream in self.streams.values_mut() {
-            if !stream.open_window(change) {
-                return Err(Reason::FlowControl);
-            }
-        }
-        if change > 0 {
-            let ids: Vec<u32> = self.streams.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.resume(id));
-        }
         Ok(())
     }
 
@@ -710,42 +590,6 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         Ok(())
     }
 
-    fn window_update(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Reason> {
-        if payload.len() != 4 {
-            return Err(Reason::FrameSize);
-        }
-        let bytes = i64::from(number(payload).unwrap_or_default() & ID_MAX);
-        if head.id == 0 {
-            self.send_window += bytes;
-            return match bytes {
-                0 => Err(Reason::Protocol),
-                _ if self.send_window > WINDOW_MAX => Err(Reason::FlowControl),
-                _ => Ok(()),
-            };
-        }
-        if self.is_idle(head.id) {
-            return Err(Reason::Protocol);
-        }
-        let Some(stream) = self.streams.get_mut(&head.id) else {
-            return Ok(());
-        };
-        if bytes == 0 {
-            return self.fail(head.id, Reason::Protocol);
-        }
-        if let Stream::Relayed(relayed) = stream {
-            let inner = relayed.inner;
-            if let Some(relay) = &mut self.relay {
-                relay.write(head.kind, 0, inner, payload);
-            }
-            return Ok(());
-        }
-        if !stream.open_window(bytes) {
-            return self.fail(head.id, Reason::FlowControl);
-        }
-        self.resume(head.id);
-        Ok(())
-    }
-
     /// Tells the client to begin no more streams.
     pub(super) fn begin_drain(&mut self) {
         if self.drain == Drain::No {
@@ -758,15 +602,6 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     /// Ends the connection for a reason.
     pub(super) fn write_goaway(&mut self, reason: u32) {
         write_goaway(&mut self.out, self.last_id, reason);
-    }
-
-    /// Gives back what has been consumed of the connection's window.
-    pub(super) fn renew_window(&mut self) {
-        if self.consumed >= RENEW_BYTES {
-            let bytes = mem::take(&mut self.consumed);
-            self.receive_window += i64::from(bytes);
-            write_window_update(&mut self.out, 0, bytes);
-        }
     }
 
     /// Drops the requests that did not arrive in time; returns the beginning of the oldest one that has time left.

@@ -1,4 +1,4 @@
-//! What the library sends through the relay, on its way to the client.
+//! The streams of the relay: their hand-over to the library, and what it sends on its way to the client.
 //!
 //! Data waits for the client's window of the connection, which it shares with the replies of the hot calls; the
 //! window of the stream is the library's business, which follows the client's. What waits keeps its order within a
@@ -10,19 +10,88 @@ use std::task::Poll;
 use bytes::Bytes;
 use tonic::Status;
 
-use super::connection::{Connection, Held, OUT_BYTES_MAX};
+use super::CONNECTION_WINDOW;
+use super::connection::{Connection, Held, OUT_BYTES_MAX, SLACK_BYTES};
 use super::frame::{
-    FrameHead, Reason, flag, kind, number, write_head, write_reset, write_settings_ack,
+    FRAME_BYTES_MIN, FrameHead, Reason, WINDOW, flag, kind, number, write_head, write_reset,
+    write_settings_ack,
 };
+use super::head::Head;
 use super::hot::HotReply;
-use super::relay::{LIBRARY_WINDOW, Relay};
+use super::relay::{Granted, LIBRARY_WINDOW, Relay};
 use super::reply::EMPTY_TABLE;
-use super::stream::Stream;
+use super::stream::{Relayed, Stream};
 
 /// The library sends no longer frames.
 const FRAME_BYTES_MAX: usize = LIBRARY_WINDOW as usize;
 
 impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
+    /// The relay, opened if it is not.
+    fn relay(&mut self) -> &mut Relay {
+        let granted = Granted(CONNECTION_WINDOW + SLACK_BYTES - WINDOW as u32);
+        self.relay.get_or_insert_with(|| {
+            let bytes_max = FRAME_BYTES_MIN;
+            Relay::new(&self.open, &self.wakes, self.followed, granted, bytes_max)
+        })
+    }
+
+    /// Hands a new stream to the relay.
+    pub(super) fn relay_stream(
+        &mut self,
+        id: u32,
+        head: &Head,
+        has_ended: bool,
+    ) -> Result<(), Reason> {
+        if self.relay().is_worn_out() {
+            self.reset(id, Reason::Refused);
+            return Ok(());
+        }
+        let relayed = Relayed {
+            inner: self.relay().begin(id, &head.block, has_ended),
+            has_client_ended: has_ended,
+            has_server_ended: false,
+        };
+        self.streams.insert(id, Stream::Relayed(relayed));
+        Ok(())
+    }
+
+    /// Hands a stream to the relay whose request has come in part, or is here as a whole.
+    pub(super) fn relay_request(
+        &mut self,
+        id: u32,
+        body: Option<&[u8]>,
+        has_ended: bool,
+    ) -> Result<(), Reason> {
+        let Some(Stream::Receiving(stream)) = self.streams.remove(&id) else {
+            return Ok(());
+        };
+        self.relay_stream(id, &stream.head, false)?;
+        let Some(Stream::Relayed(relayed)) = self.streams.get_mut(&id) else {
+            return Ok(());
+        };
+        relayed.has_client_ended = has_ended;
+        let inner = relayed.inner;
+        let body = body.unwrap_or(&stream.body);
+        // What may still come is what the client was given, and what is about to be.
+        let window = self.receive_window + i64::from(self.consumed);
+        if (!body.is_empty() || has_ended)
+            && !self.relay().write_advanced(inner, body, has_ended, window)
+        {
+            self.reset(id, Reason::Refused);
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// Both sides of a relayed stream have ended.
+    pub(super) fn end_relayed(&mut self, id: u32) {
+        if let Some(Stream::Relayed(stream)) = self.streams.remove(&id)
+            && let Some(relay) = &mut self.relay
+        {
+            relay.forget(stream.inner);
+        }
+    }
+
     /// Whether the relay has something to do, and there is room for what it may send.
     pub(super) fn has_relay_due(&self) -> bool {
         self.out.len() < OUT_BYTES_MAX && self.relay.as_ref().is_some_and(|relay| relay.is_due)

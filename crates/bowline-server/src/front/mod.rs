@@ -19,6 +19,7 @@
 //! |---|---|
 //! | [`turn`] | reading, writing and the timers of a connection |
 //! | [`connection`] | what follows from each frame of the client |
+//! | [`windows`] | the windows and settings of the client |
 //! | [`sending`] | replies, and the windows that they wait for |
 //! | [`library`], [`relay`] | all other streams |
 //! | [`calls`] | the futures of the calls under way, and their wakers |
@@ -48,6 +49,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod windows;
 
 use std::future::Future;
 use std::io;
