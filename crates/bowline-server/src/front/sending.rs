@@ -50,9 +50,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let message_bytes = reply.message.encoded_len();
         let bytes = message_bytes + PREFIX_BYTES;
         let window = self.send_window.min(call.send_window);
-        let fits = bytes as i64 <= window
-            && bytes <= self.followed.frame_bytes_max
-            && self.out.len() < OUT_BYTES_MAX;
+        // A longer one is charged, however long the client's frames may be.
+        let fits =
+            bytes as i64 <= window && bytes <= FRAME_BYTES_MIN && self.out.len() < OUT_BYTES_MAX;
         if fits && reply.encoded.is_none() && reply.long.is_none() {
             self.out.reserve(bytes + AROUND_BYTES);
             self.writer.write_reply_head(&mut self.out, id, &reply);
