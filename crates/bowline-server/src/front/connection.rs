@@ -98,6 +98,8 @@ pub(super) struct Connection<F> {
     pub(super) open: Open,
     partial: Partial,
     pub(super) has_settings: bool,
+    /// When settings began to be counted, and how many have come since.
+    pub(super) settings_since: (Instant, u32),
     heads: HeadReader,
     open_block: Option<OpenBlock>,
     pub(super) streams: BTreeMap<u32, Stream>,
@@ -159,6 +161,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             open,
             partial: Partial::default(),
             has_settings: false,
+            settings_since: (Instant::now(), 0),
             open_block: None,
             streams: BTreeMap::new(),
             last_id: 0,

@@ -253,9 +253,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     /// The window of a stream is open again.
     pub(super) fn resume(&mut self, id: u32) {
         if let Some(Stream::Sending(stream)) = self.streams.get_mut(&id)
-            && stream.send_window > 0
-            && !mem::replace(&mut stream.is_queued, true)
+            && stream.can_resume()
         {
+            stream.is_queued = true;
             self.sending.push_back(id);
         }
     }

@@ -99,6 +99,13 @@ pub(super) struct Relayed {
     pub(super) has_server_ended: bool,
 }
 
+impl Sending {
+    /// Whether it has stopped for its window, which is open again.
+    pub(super) fn can_resume(&self) -> bool {
+        !self.is_queued && self.send_window > 0
+    }
+}
+
 impl Stream {
     /// The client takes so many bytes more, or fewer. Returns whether the window stays below its maximum.
     pub(super) fn open_window(&mut self, bytes: i64) -> bool {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::mem;
+use std::time::Duration;
 
 use tonic::Status;
 
@@ -15,6 +16,9 @@ use super::stream::Stream;
 
 /// The client's window is renewed in such steps.
 const RENEW_BYTES: u32 = 256 << 10;
+/// The most frames of settings in a period. Clients that adapt their window send about ten in all.
+pub(super) const SETTINGS_MAX: u32 = 100;
+const SETTINGS_PERIOD: Duration = Duration::from_secs(10);
 
 impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     pub(super) fn settings(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Reason> {
@@ -31,6 +35,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             return Err(Reason::FrameSize);
         }
         self.has_settings = true;
+        self.count_settings()?;
+        // Each one replaces the one before it, so only the last one is applied.
+        let mut window = None;
         for (name, value) in settings(payload) {
             match name {
                 setting::ENABLE_PUSH if value > 1 => return Err(Reason::Protocol),
@@ -38,7 +45,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                     if i64::from(value) > WINDOW_MAX {
                         return Err(Reason::FlowControl);
                     }
-                    self.change_windows(value)?;
+                    window = Some(value);
                 }
                 setting::MAX_FRAME_SIZE => {
                     let bytes = value as usize;
@@ -49,6 +56,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 }
                 _ => {}
             }
+        }
+        if let Some(window) = window.filter(|window| *window != self.followed.window) {
+            self.change_windows(window)?;
         }
         match &mut self.relay {
             Some(relay) => relay.follow(self.followed),
@@ -61,16 +71,31 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     fn change_windows(&mut self, window: u32) -> Result<(), Reason> {
         let change = i64::from(window) - i64::from(self.followed.window);
         self.followed.window = window;
-        for stream in self.streams.values_mut() {
+        for (id, stream) in &mut self.streams {
             if !stream.open_window(change) {
                 return Err(Reason::FlowControl);
             }
-        }
-        if change > 0 {
-            let ids: Vec<u32> = self.streams.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.resume(id));
+            if let Stream::Sending(stream) = stream
+                && stream.can_resume()
+            {
+                stream.is_queued = true;
+                self.sending.push_back(*id);
+            }
         }
         Ok(())
+    }
+
+    /// Settings cost a walk over all streams, and their acknowledgement, so a client may not send them all the time.
+    fn count_settings(&mut self) -> Result<(), Reason> {
+        let (since, count) = &mut self.settings_since;
+        if self.now.duration_since(*since) >= SETTINGS_PERIOD {
+            (*since, *count) = (self.now, 0);
+        }
+        *count += 1;
+        match *count > SETTINGS_MAX {
+            true => Err(Reason::EnhanceYourCalm),
+            false => Ok(()),
+        }
     }
 
     pub(super) fn window_update(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Reason> {
