@@ -117,7 +117,8 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             piece: Bytes::new(),
             rest,
             charge,
-            is_given: long.is_none(),
+            // Until the service was asked, the client is what it waits for.
+            is_given: true,
             long,
             since: now,
             is_queued: true,
@@ -257,6 +258,18 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         {
             stream.is_queued = true;
             self.sending.push_back(id);
+        }
+    }
+
+    /// The service has more of a reply. Whatever the windows are, its time to be read begins now.
+    pub(super) fn woken(&mut self, id: u32) {
+        if let Some(Stream::Sending(stream)) = self.streams.get_mut(&id)
+            && !mem::replace(&mut stream.is_given, true)
+        {
+            stream.since = Instant::now();
+            if !mem::replace(&mut stream.is_queued, true) {
+                self.sending.push_back(id);
+            }
         }
     }
 

@@ -111,7 +111,7 @@ where
         let mut is_relay_woken = self.connection.wakes.take(task, &mut self.woken);
         for slot in self.woken.drain(..) {
             if let Some(id) = StreamWaker::stream_of(slot) {
-                self.connection.resume(id);
+                self.connection.woken(id);
             } else if let Poll::Ready((id, result)) = self.connection.calls.poll(slot) {
                 self.connection.answered(id, result);
             }
