@@ -71,6 +71,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         };
         relayed.has_client_ended = has_ended;
         let inner = relayed.inner;
+        // The library does not know what the client has opened since.
+        let opened = stream.send_window - i64::from(self.followed.window);
+        if let Ok(opened @ 1..) = u32::try_from(opened) {
+            self.relay().open_window(inner, opened);
+        }
         let body = body.unwrap_or(&stream.body);
         // What may still come is what the client was given, and what is about to be.
         let window = self.receive_window + i64::from(self.consumed);

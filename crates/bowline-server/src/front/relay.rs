@@ -280,6 +280,11 @@ impl Relay {
         }
     }
 
+    /// The client takes so many bytes more of a stream.
+    pub(super) fn open_window(&mut self, inner: u32, bytes: u32) {
+        write_window_update(self.output(), inner, bytes);
+    }
+
     /// The client's id of a stream.
     pub(super) fn id_of(&self, inner: u32) -> Option<u32> {
         self.ids.get(&inner).copied()
