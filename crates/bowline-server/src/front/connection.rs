@@ -40,8 +40,9 @@ use crate::status::Fault;
 pub(super) const OUT_BYTES_MAX: usize = 64 << 10;
 /// A longer message goes to the relay. It is less than a stream's window, which therefore is never renewed.
 const MESSAGE_BYTES_MAX: usize = 512 << 10;
-/// What the library's window for the connection is larger than the client's.
-pub(super) const SLACK_BYTES: u32 = 1 << 20;
+/// What the library's window for the connection is larger than the client's. The library gives nothing back before a
+/// third of its window is used up, so this is more than that and a message.
+pub(super) const SLACK_BYTES: u32 = 3 << 20;
 /// Smaller messages are not charged: the number of calls is bounded.
 pub(super) const SMALL_BYTES: usize = 512;
 /// The approximate memory of a waiting call besides its messages.

@@ -100,6 +100,8 @@ pub(super) struct Relay {
     advanced: u64,
     /// What the front may still send on the connection.
     send_window: i64,
+    /// What of that the library has yet to grant.
+    ungranted: u32,
     /// What was sent to the client, and the library's window is not yet renewed by.
     sent: u32,
     /// How many settings of the front the library has not acknowledged; for each, whether the client waits for it.
@@ -138,6 +140,7 @@ impl Relay {
             next_id: 1,
             advanced: u64::from(granted.0),
             send_window: WINDOW + i64::from(granted.0),
+            ungranted: granted.0,
             sent: 0,
             unacknowledged: [false].into(),
             head: Vec::new(),
@@ -156,6 +159,12 @@ impl Relay {
     fn output(&mut self) -> &mut Vec<u8> {
         self.is_due = true;
         self.waiting.as_mut().unwrap_or(&mut self.out)
+    }
+
+    /// What the front may still send on the connection.
+    #[cfg(test)]
+    pub(super) fn send_window(&self) -> i64 {
+        self.send_window
     }
 
     /// The library has announced its settings.
@@ -248,7 +257,9 @@ impl Relay {
 
     /// The library has given back so much of the connection's window; returns how much of it is the client's.
     pub(super) fn take_credit(&mut self, bytes: u32) -> u32 {
-        self.send_window += i64::from(bytes);
+        let granted = self.ungranted.min(bytes);
+        self.ungranted -= granted;
+        self.send_window += i64::from(bytes - granted);
         let advanced = self.advanced.min(u64::from(bytes));
         self.advanced -= advanced;
         bytes - advanced as u32
