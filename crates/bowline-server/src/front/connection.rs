@@ -260,6 +260,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let data = head.unpadded(payload).ok_or(Reason::Protocol)?;
         let has_ended = head.has(flag::END_STREAM);
         match self.streams.get_mut(&head.id) {
+            Some(Stream::Relayed(stream)) if stream.is_reset => {
+                self.consumed += payload.len() as u32;
+                Ok(())
+            }
             Some(Stream::Relayed(stream)) if !stream.has_client_ended => {
                 stream.has_client_ended = has_ended;
                 let (inner, is_over) = (stream.inner, has_ended && stream.has_server_ended);
@@ -428,7 +432,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         match self.streams.remove(&id) {
             Some(Stream::Running(running)) => self.calls.end(running.slot),
             Some(Stream::Relayed(stream)) => {
-                if let Some(relay) = &mut self.relay {
+                if let Some(relay) = &mut self.relay
+                    && !stream.is_reset
+                {
                     relay.write(kind::RST_STREAM, 0, stream.inner, &code.to_be_bytes());
                     relay.forget(stream.inner);
                 }
@@ -534,6 +540,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     fn trailers(&mut self, id: u32, has_ended: bool, head: &Head) -> Result<(), Reason> {
         match self.streams.get_mut(&id) {
+            Some(Stream::Relayed(stream)) if stream.is_reset => Ok(()),
             Some(Stream::Relayed(stream)) if !stream.has_client_ended => {
                 if !has_ended || head.is_too_large {
                     return self.fail(id, Reason::Protocol);

@@ -50,6 +50,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             inner: self.relay().begin(id, &head.block, has_ended),
             has_client_ended: has_ended,
             has_server_ended: false,
+            is_reset: false,
         };
         self.streams.insert(id, Stream::Relayed(relayed));
         Ok(())
@@ -149,7 +150,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     }
 
     /// Handles a frame of the library. `Err` is its reason to end the connection.
-    fn frame_of_library(
+    pub(super) fn frame_of_library(
         &mut self,
         relay: &mut Relay,
         head: FrameHead,
@@ -161,6 +162,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             kind::RST_STREAM => {
                 if let Some(id) = relay.id_of(head.id) {
                     relay.forget(head.id);
+                    let is_error = number(payload) != Some(Reason::NoError as u32);
+                    if !is_error && self.hold_reset(id, payload) {
+                        return Ok(());
+                    }
                     self.streams.remove(&id);
                     let dropped = self.drop_held(id);
                     relay.sent(dropped);
@@ -191,6 +196,28 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Holds a reset without an error behind what waits of its stream: it ends a reply that is complete. Returns whether
+    /// something waits.
+    fn hold_reset(&mut self, id: u32, payload: &[u8]) -> bool {
+        let Some(Stream::Relayed(stream)) = self.streams.get_mut(&id) else {
+            return false;
+        };
+        if !self.held.iter().any(|held| held.id == id) {
+            return false;
+        }
+        stream.is_reset = true;
+        let mut frame = Vec::new();
+        write_head(&mut frame, payload.len(), kind::RST_STREAM, 0, id);
+        frame.extend_from_slice(payload);
+        self.held.push_back(Held {
+            id,
+            kind: kind::RST_STREAM,
+            flags: 0,
+            payload: frame.into(),
+        });
+        true
     }
 
     fn data_of_library(&mut self, relay: &mut Relay, head: FrameHead, payload: &[u8]) {
@@ -281,6 +308,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 write_head(&mut self.out, bytes, kind::DATA, held.flags, held.id);
             }
             self.out.extend_from_slice(&held.payload);
+            if held.kind == kind::RST_STREAM {
+                self.streams.remove(&held.id);
+                self.note_reset(held.id);
+            }
             if held.flags & flag::END_STREAM != 0 {
                 self.server_has_ended(&mut relay, held.id);
             }

@@ -97,6 +97,8 @@ pub(super) struct Relayed {
     pub(super) has_client_ended: bool,
     /// The end of the reply has been sent.
     pub(super) has_server_ended: bool,
+    /// The library has reset it, and the client will learn that behind what waits for it.
+    pub(super) is_reset: bool,
 }
 
 impl Sending {

@@ -122,7 +122,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         }
         if let Stream::Relayed(relayed) = stream {
             let inner = relayed.inner;
-            if let Some(relay) = &mut self.relay {
+            let is_reset = relayed.is_reset;
+            if let Some(relay) = &mut self.relay
+                && !is_reset
+            {
                 relay.write(head.kind, 0, inner, payload);
             }
             return Ok(());
