@@ -122,6 +122,8 @@ pub(super) struct Connection<F> {
     pub(super) sending: VecDeque<u32>,
     pub(super) relay: Option<Relay>,
     pub(super) held: VecDeque<Held>,
+    /// Whether it is the turn of what is held, and not of a reply, to use the window.
+    pub(super) is_held_next: bool,
     /// The requests that are not complete, with the beginning of each.
     pub(super) incomplete: VecDeque<(Instant, u32)>,
     pub(super) drain: Drain,
@@ -182,6 +184,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             sending: VecDeque::new(),
             relay: None,
             held: VecDeque::new(),
+            is_held_next: false,
             incomplete: VecDeque::new(),
             drain: Drain::No,
             unread_check: None,

@@ -291,23 +291,35 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         }
     }
 
-    /// Sends what waits, as far as the window lets it.
-    pub(super) fn send_held(&mut self) {
-        while let Some(held) = self.held.front() {
-            let is_data = held.kind == kind::DATA;
-            let bytes = held.payload.len();
-            if is_data && bytes as i64 > self.send_window || self.out.len() >= OUT_BYTES_MAX {
-                return;
+    /// Sends the first frame that waits, or the part of it that the window lets through. Returns whether something was
+    /// sent.
+    pub(super) fn send_held(&mut self) -> bool {
+        let window = usize::try_from(self.send_window).unwrap_or(0);
+        let Some(held) = self.held.front_mut() else {
+            return false;
+        };
+        let Some(mut relay) = self.relay.take() else {
+            return false;
+        };
+        let is_data = held.kind == kind::DATA;
+        let bytes = held.payload.len();
+        if is_data && bytes > window {
+            // What is left counts as unsent from now on.
+            let part = held.payload.slice(..window);
+            let rest = Bytes::copy_from_slice(&held.payload[window..]);
+            let id = held.id;
+            if window > 0 {
+                held.payload = self.account.hand_over(rest);
+                self.send_part(&mut relay, id, 0, &part);
             }
-            let (Some(held), Some(mut relay)) = (self.held.pop_front(), self.relay.take()) else {
-                return;
-            };
-            if is_data {
-                self.send_window -= bytes as i64;
-                relay.sent(bytes);
-                write_head(&mut self.out, bytes, kind::DATA, held.flags, held.id);
+            self.relay = Some(relay);
+            return window > 0;
+        }
+        if let Some(held) = self.held.pop_front() {
+            match is_data {
+                true => self.send_part(&mut relay, held.id, held.flags, &held.payload),
+                false => self.out.extend_from_slice(&held.payload),
             }
-            self.out.extend_from_slice(&held.payload);
             if held.kind == kind::RST_STREAM {
                 self.streams.remove(&held.id);
                 self.note_reset(held.id);
@@ -315,8 +327,17 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             if held.flags & flag::END_STREAM != 0 {
                 self.server_has_ended(&mut relay, held.id);
             }
-            self.relay = Some(relay);
         }
+        self.relay = Some(relay);
+        true
+    }
+
+    fn send_part(&mut self, relay: &mut Relay, id: u32, flags: u8, part: &[u8]) {
+        self.send_window -= part.len() as i64;
+        relay.sent(part.len());
+        write_head(&mut self.out, part.len(), kind::DATA, flags, id);
+        self.out.extend_from_slice(part);
+        self.is_held_next = false;
     }
 
     /// Drops what waits of a stream; returns how many bytes of data that was.

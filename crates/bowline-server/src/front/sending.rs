@@ -50,9 +50,12 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let message_bytes = reply.message.encoded_len();
         let bytes = message_bytes + PREFIX_BYTES;
         let window = self.send_window.min(call.send_window);
-        // A longer one is charged, however long the client's frames may be.
-        let fits =
-            bytes as i64 <= window && bytes <= FRAME_BYTES_MIN && self.out.len() < OUT_BYTES_MAX;
+        // A longer one is charged, however long the client's frames may be. What waits already has its turn first.
+        let is_next = self.held.is_empty() && self.sending.is_empty();
+        let fits = bytes as i64 <= window
+            && bytes <= FRAME_BYTES_MIN
+            && self.out.len() < OUT_BYTES_MAX
+            && is_next;
         if fits && reply.encoded.is_none() && reply.long.is_none() {
             self.out.reserve(bytes + AROUND_BYTES);
             self.writer.write_reply_head(&mut self.out, id, &reply);
@@ -200,55 +203,71 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         false
     }
 
-    /// Sends what the windows let through; one frame of each reply in turn. Returns whether there is more that
-    /// could be sent at once.
+    /// Sends what the windows let through: one frame of each reply in turn, and one of the library in between. Returns
+    /// whether there is more that could be sent at once.
     pub(super) fn send(&mut self) -> bool {
-        while let Some(id) = self.sending.front().copied() {
-            if self.send_window <= 0 {
+        loop {
+            if self.sending.is_empty() && self.held.is_empty() {
                 return false;
             }
             if self.out.len() >= OUT_BYTES_MAX {
                 return true;
             }
-            self.sending.pop_front();
-            if !self.fill(id) {
-                continue;
-            }
-            let Some(Stream::Sending(stream)) = self.streams.get_mut(&id) else {
-                continue;
+            let is_sent = match self.is_held_next {
+                true => self.send_held() || self.send_reply(),
+                false => self.send_reply() || self.send_held(),
             };
-            if stream.piece.is_empty() {
-                let piece = stream.rest.split_to(stream.rest.len().min(PIECE_BYTES));
-                stream.piece = self.account.hand_over(piece);
+            if !is_sent {
+                return false;
             }
-            let room = self.send_window.min(stream.send_window);
-            let room = usize::try_from(room).unwrap_or(0);
-            let bytes = room.min(self.followed.frame_bytes_max).min(FRAME_BYTES_MIN);
-            let bytes = bytes.min(stream.piece.len());
-            if stream.piece.is_empty() {
-                // A part without contents.
-                self.sending.push_back(id);
-                continue;
-            }
-            if bytes == 0 {
-                stream.is_queued = false;
-                continue;
-            }
-            let part = stream.piece.split_to(bytes);
-            write_head(&mut self.out, bytes, kind::DATA, 0, id);
-            self.out.extend_from_slice(&part);
-            self.send_window -= bytes as i64;
-            stream.send_window -= bytes as i64;
-            stream.since = Instant::now();
-            let has_more = !stream.piece.is_empty() || !stream.rest.is_empty();
-            if has_more || stream.long.is_some() {
-                self.sending.push_back(id);
-                continue;
-            }
-            self.streams.remove(&id);
-            write_trailers(&mut self.out, id);
         }
-        false
+    }
+
+    /// Sends a frame of a reply. Returns whether there may be another one.
+    fn send_reply(&mut self) -> bool {
+        if self.send_window <= 0 {
+            return false;
+        }
+        let Some(id) = self.sending.pop_front() else {
+            return false;
+        };
+        if !self.fill(id) {
+            return true;
+        }
+        let Some(Stream::Sending(stream)) = self.streams.get_mut(&id) else {
+            return true;
+        };
+        if stream.piece.is_empty() {
+            let piece = stream.rest.split_to(stream.rest.len().min(PIECE_BYTES));
+            stream.piece = self.account.hand_over(piece);
+        }
+        if stream.piece.is_empty() {
+            // A part without contents.
+            self.sending.push_back(id);
+            return true;
+        }
+        let room = self.send_window.min(stream.send_window);
+        let room = usize::try_from(room).unwrap_or(0);
+        let bytes = room.min(FRAME_BYTES_MIN).min(stream.piece.len());
+        if bytes == 0 {
+            stream.is_queued = false;
+            return true;
+        }
+        let part = stream.piece.split_to(bytes);
+        write_head(&mut self.out, bytes, kind::DATA, 0, id);
+        self.out.extend_from_slice(&part);
+        self.send_window -= bytes as i64;
+        self.is_held_next = true;
+        stream.send_window -= bytes as i64;
+        stream.since = Instant::now();
+        let has_more = !stream.piece.is_empty() || !stream.rest.is_empty();
+        if has_more || stream.long.is_some() {
+            self.sending.push_back(id);
+            return true;
+        }
+        self.streams.remove(&id);
+        write_trailers(&mut self.out, id);
+        true
     }
 
     /// The window of a stream is open again.

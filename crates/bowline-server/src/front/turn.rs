@@ -124,7 +124,6 @@ where
             {
                 self.close(reason);
             }
-            self.connection.send_held();
             let has_more = self.connection.send();
             self.connection.renew_window();
             let is_written = self.poll_write(task)?;
