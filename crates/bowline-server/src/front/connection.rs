@@ -499,7 +499,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     /// A head is complete: of a new stream, or the end of one.
     fn block(&mut self, id: u32, has_ended: bool, block: &[u8]) -> Result<(), Reason> {
-        let head = self.heads.read(block).map_err(|_| Reason::Compression)?;
+        let head = self.heads.read(block)?;
         if id <= self.last_id {
             return self.trailers(id, has_ended, &head);
         }

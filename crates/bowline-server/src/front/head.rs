@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use bowline_cluster::ReadLevel;
 
+use super::frame::Reason;
 use super::hot::HotMethod;
-use super::hpack::{BadBlock, Decoder, FIELD_BYTES, write_field};
+use super::hpack::{Decoder, FIELD_BYTES, write_field};
 use crate::service::Terms;
 
 /// The head of a request.
@@ -69,11 +70,16 @@ impl Field {
             | b"expect" | b"host" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
             | b"upgrade" | b"" => Field::Unusual,
             // Pseudo-fields and everything else that is not a lower-case name.
+            // A long name may come again and again, in two bytes.
+            _ if name.len() > NAME_BYTES_MAX => Field::Unusual,
             _ if !name.iter().all(is_of_name) || !value.iter().all(is_of_value) => Field::Unusual,
             _ => Field::Ignored,
         }
     }
 }
+
+/// Longer names are not looked at.
+const NAME_BYTES_MAX: usize = 64;
 
 fn is_of_authority(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b".-_:[]".contains(byte)
@@ -155,6 +161,8 @@ pub(super) struct HeadReader {
 const KNOWN_MAX: usize = 6;
 /// A longer block is not worth keeping.
 const KNOWN_BYTES_MAX: usize = 256;
+/// A list that is longer, and much longer than allowed, ends the connection.
+const ENDLESS_BYTES: usize = 256 << 10;
 
 impl HeadReader {
     pub(super) fn new(list_bytes_max: usize) -> HeadReader {
@@ -167,7 +175,7 @@ impl HeadReader {
     }
 
     /// The head in a block.
-    pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<Head>, BadBlock> {
+    pub(super) fn read(&mut self, block: &[u8]) -> Result<Arc<Head>, Reason> {
         let generation = self.decoder.generation();
         let mut known = self.known.iter();
         if let Some(known) = known.find(|it| it.generation == generation && *it.block == *block) {
@@ -177,15 +185,24 @@ impl HeadReader {
         let mut seen = Seen::default();
         let mut list_bytes = 0;
         let list_bytes_max = self.list_bytes_max;
-        self.decoder.decode(block, |field, name, value| {
+        // The list of an honest client may be too long, but not without end.
+        let endless_bytes = list_bytes_max.saturating_mul(4).max(ENDLESS_BYTES);
+        let decoded = self.decoder.decode(block, |field, name, value| {
             list_bytes += name.len() + value.len() + FIELD_BYTES;
             if list_bytes > list_bytes_max {
                 head.is_too_large = true;
-                return;
+                return list_bytes <= endless_bytes;
             }
             seen.add(field, &mut head.terms);
             write_field(&mut head.block, name, value);
-        })?;
+            true
+        });
+        if decoded.is_err() {
+            return Err(match list_bytes > endless_bytes {
+                true => Reason::EnhanceYourCalm,
+                false => Reason::Compression,
+            });
+        }
         if !head.is_too_large {
             head.hot = seen.hot();
         }
@@ -317,10 +334,31 @@ mod tests {
         super::super::hpack::write_string(&mut entry, &[b'x'; 3000]);
         let head = reader.read(&entry).unwrap();
         assert!(!head.is_too_large);
-        let head = reader.read(&[0xbe; 10_000]).unwrap();
+        let head = reader.read(&[0xbe; 50]).unwrap();
         assert!(head.is_too_large && head.hot.is_none());
         assert!(head.block.len() < 8 << 10);
         assert!(!reader.read(&[0xbe; 2]).unwrap().is_too_large);
+        let endless = reader.read(&[0xbe; 10_000]);
+        assert_eq!(endless.err(), Some(Reason::EnhanceYourCalm));
+    }
+
+    /// Two bytes refer to a long name, so it is neither copied nor looked at for each of them.
+    #[test]
+    fn a_long_name_costs_nothing_when_it_comes_again() {
+        let mut reader = HeadReader::new(64 << 10);
+        let mut entry = vec![0x40];
+        super::super::hpack::write_string(&mut entry, &[b'x'; 3000]);
+        entry.push(0);
+        assert_eq!(reader.read(&entry).unwrap().hot, None);
+        for again in [&[0x0f, 0x2f, 0][..], &[0x7e, 0]] {
+            let head = reader.read(&again.repeat(60)).unwrap();
+            assert!(head.is_too_large);
+            let endless =
+                HeadReader::new(64 << 10).read(&[&entry[..], &again.repeat(20_000)].concat());
+            assert_eq!(endless.err(), Some(Reason::EnhanceYourCalm));
+        }
+        assert_eq!(Field::of(&[b'x'; 65], b""), Field::Unusual);
+        assert_eq!(Field::of(&[b'x'; 64], b""), Field::Ignored);
     }
 
     #[test]

@@ -14,6 +14,8 @@
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
+
 use super::huffman;
 
 /// The largest dynamic table, which is also the one that every client may assume.
@@ -21,7 +23,10 @@ pub(super) const TABLE_BYTES: usize = 4096;
 /// The overhead of a field in the size of a table or a list.
 pub(super) const FIELD_BYTES: usize = 32;
 
-/// The block is not valid: the connection cannot go on, since the table is unknown from now on.
+/// A larger buffer is not kept.
+const KEPT_BYTES_MAX: usize = 4096;
+
+/// The block is not valid, or `visit` did not go on: the connection cannot go on, since the table is unknown from now on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadBlock;
 
@@ -31,15 +36,14 @@ pub(super) type Classify<M> = fn(&[u8], &[u8]) -> M;
 /// An entry of the dynamic table.
 #[derive(Debug)]
 struct Entry<M> {
-    /// Name and value.
-    text: Box<[u8]>,
-    name_bytes: usize,
+    name: Bytes,
+    value: Box<[u8]>,
     meaning: M,
 }
 
 impl<M> Entry<M> {
     fn bytes(&self) -> usize {
-        self.text.len() + FIELD_BYTES
+        self.name.len() + self.value.len() + FIELD_BYTES
     }
 }
 
@@ -53,8 +57,9 @@ pub(super) struct Decoder<M> {
     bytes_max: usize,
     generation: u64,
     classify: Classify<M>,
-    /// Name and value of a literal.
-    text: Vec<u8>,
+    /// Name and value of a literal that is compressed.
+    name: Vec<u8>,
+    value: Vec<u8>,
 }
 
 impl<M: Copy> Decoder<M> {
@@ -65,7 +70,8 @@ impl<M: Copy> Decoder<M> {
             bytes_max: TABLE_BYTES,
             generation: 0,
             classify,
-            text: Vec::new(),
+            name: Vec::new(),
+            value: Vec::new(),
         }
     }
 
@@ -74,11 +80,11 @@ impl<M: Copy> Decoder<M> {
         self.generation
     }
 
-    /// Decodes a block, and hands each field with its meaning to `visit`.
+    /// Decodes a block, and hands each field with its meaning to `visit`, which returns whether to go on.
     pub(super) fn decode(
         &mut self,
         block: &[u8],
-        mut visit: impl FnMut(M, &[u8], &[u8]),
+        mut visit: impl FnMut(M, &[u8], &[u8]) -> bool,
     ) -> Result<(), BadBlock> {
         let mut input = Input { rest: block };
         let mut is_first = true;
@@ -104,24 +110,31 @@ impl<M: Copy> Decoder<M> {
             }
             is_first = false;
         }
+        for text in [&mut self.name, &mut self.value] {
+            text.clear();
+            text.shrink_to(KEPT_BYTES_MAX);
+        }
         Ok(())
     }
 
     fn indexed(
         &self,
         index: usize,
-        visit: &mut impl FnMut(M, &[u8], &[u8]),
+        visit: &mut impl FnMut(M, &[u8], &[u8]) -> bool,
     ) -> Result<(), BadBlock> {
         let index = index.checked_sub(1).ok_or(BadBlock)?;
         if let Some((name, value)) = STATIC.get(index) {
             let (name, value) = (name.as_bytes(), value.as_bytes());
-            visit((self.classify)(name, value), name, value);
-            return Ok(());
+            return match visit((self.classify)(name, value), name, value) {
+                true => Ok(()),
+                false => Err(BadBlock),
+            };
         }
         let entry = self.entries.get(index - STATIC.len()).ok_or(BadBlock)?;
-        let (name, value) = entry.text.split_at(entry.name_bytes);
-        visit(entry.meaning, name, value);
-        Ok(())
+        match visit(entry.meaning, &entry.name, &entry.value) {
+            true => Ok(()),
+            false => Err(BadBlock),
+        }
     }
 
     fn literal(
@@ -129,39 +142,38 @@ impl<M: Copy> Decoder<M> {
         input: &mut Input<'_>,
         prefix_bits: u32,
         is_inserted: bool,
-        visit: &mut impl FnMut(M, &[u8], &[u8]),
+        visit: &mut impl FnMut(M, &[u8], &[u8]) -> bool,
     ) -> Result<(), BadBlock> {
-        self.text.clear();
-        match input.integer(prefix_bits)? {
-            0 => input.string(&mut self.text)?,
-            index => {
-                let name = match STATIC.get(index - 1) {
-                    Some((name, _)) => name.as_bytes(),
-                    None => {
-                        let entry = self.entries.get(index - 1 - STATIC.len());
-                        let entry = entry.ok_or(BadBlock)?;
-                        &entry.text[..entry.name_bytes]
-                    }
-                };
-                self.text.extend_from_slice(name);
-            }
-        }
-        let name_bytes = self.text.len();
-        input.string(&mut self.text)?;
-        let (name, value) = self.text.split_at(name_bytes);
+        let index = input.integer(prefix_bits)?;
+        // A name of the table is shared, since two bytes can refer to a long one.
+        let shared = match index.checked_sub(1 + STATIC.len()) {
+            Some(at) => Some(self.entries.get(at).ok_or(BadBlock)?.name.clone()),
+            None => None,
+        };
+        let name = match (&shared, index) {
+            (Some(name), _) => name,
+            (None, 0) => input.string(&mut self.name)?,
+            (None, index) => STATIC.get(index - 1).ok_or(BadBlock)?.0.as_bytes(),
+        };
+        let value = input.string(&mut self.value)?;
         let meaning = (self.classify)(name, value);
-        visit(meaning, name, value);
+        if !visit(meaning, name, value) {
+            return Err(BadBlock);
+        }
         if is_inserted {
-            let bytes = self.text.len() + FIELD_BYTES;
+            let bytes = name.len() + value.len() + FIELD_BYTES;
+            let entry = (bytes <= self.bytes_max).then(|| Entry {
+                name: shared
+                    .clone()
+                    .unwrap_or_else(|| Bytes::copy_from_slice(name)),
+                value: value.into(),
+                meaning,
+            });
             self.generation += 1;
             self.evict(bytes);
-            if bytes <= self.bytes_max {
+            if let Some(entry) = entry {
                 self.bytes += bytes;
-                self.entries.push_front(Entry {
-                    text: self.text.as_slice().into(),
-                    name_bytes,
-                    meaning,
-                });
+                self.entries.push_front(entry);
             }
         }
         Ok(())
@@ -183,7 +195,7 @@ struct Input<'a> {
     rest: &'a [u8],
 }
 
-impl Input<'_> {
+impl<'a> Input<'a> {
     fn byte(&mut self) -> Result<u8, BadBlock> {
         let (first, rest) = self.rest.split_first().ok_or(BadBlock)?;
         self.rest = rest;
@@ -207,18 +219,22 @@ impl Input<'_> {
         Err(BadBlock)
     }
 
-    /// Appends a string.
-    fn string(&mut self, out: &mut Vec<u8>) -> Result<(), BadBlock> {
+    /// A string, which is decoded into `buffer` if it is compressed.
+    fn string<'b>(&mut self, buffer: &'b mut Vec<u8>) -> Result<&'b [u8], BadBlock>
+    where
+        'a: 'b,
+    {
         let is_huffman = self.rest.first().is_some_and(|lead| lead & 0x80 != 0);
         let bytes = self.integer(7)?;
         let (text, rest) = self.rest.split_at_checked(bytes).ok_or(BadBlock)?;
         self.rest = rest;
         match is_huffman {
-            true => huffman::decode(text, out).ok_or(BadBlock),
-            false => {
-                out.extend_from_slice(text);
-                Ok(())
+            true => {
+                buffer.clear();
+                huffman::decode(text, buffer).ok_or(BadBlock)?;
+                Ok(buffer)
             }
+            false => Ok(text),
         }
     }
 }
@@ -281,6 +297,7 @@ mod tests {
             assert_eq!(meaning, name.len() * 1000 + value.len());
             let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
             fields.push((text(name), text(value)));
+            true
         })?;
         Ok(fields)
     }
@@ -473,7 +490,7 @@ mod tests {
                     // Valid insertions, so that the table has something in it.
                     block.splice(..0, bytes("4003 616263 0401020304"));
                 }
-                let _ = decoder.decode(&block, |_, _, _| {});
+                let _ = decoder.decode(&block, |_, _, _| true);
                 let sum: usize = decoder.entries.iter().map(Entry::bytes).sum();
                 assert!(sum == decoder.bytes && sum <= decoder.bytes_max);
                 assert!(decoder.bytes_max <= TABLE_BYTES);

@@ -183,7 +183,10 @@ mod tests {
         let mut decoder = Decoder::new(|_, _| ());
         let block = &frame[HEAD_BYTES..];
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        let visit = |(), name: &[u8], value: &[u8]| fields.push((text(name), text(value)));
+        let visit = |(), name: &[u8], value: &[u8]| {
+            fields.push((text(name), text(value)));
+            true
+        };
         decoder.decode(block, visit).unwrap();
         fields
     }

@@ -232,6 +232,7 @@ impl Client {
                 let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
                 let visit = |(), name: &[u8], value: &[u8]| {
                     reply.fields.insert(text(name), text(value));
+                    true
                 };
                 self.decoder.decode(payload, visit).unwrap();
             }
