@@ -32,7 +32,7 @@ use super::reply::{PREFIX_BYTES, ReplyWriter};
 use super::stream::{Call, Receiving, Running, Stream};
 use super::{CONNECTION_WINDOW, FRAME_BYTES, Limits, STREAM_WINDOW};
 use crate::context::Context;
-use crate::memory::{Account, Charge};
+use crate::memory::{Account, Charge, OverBudget};
 use crate::service::{KvService, Terms};
 use crate::status::Fault;
 
@@ -529,8 +529,13 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 .retain(|(_, id)| matches!(streams.get(id), Some(Stream::Receiving(_))));
         }
         self.incomplete.push_back((self.now, id));
+        let Ok(head_charge) = self.charge_head(&head) else {
+            self.refuse(id, &OverBudget.into(), false);
+            return Ok(());
+        };
         let receiving = Receiving {
             head,
+            head_charge,
             body: Vec::new(),
             charge: None,
             receive_window: i64::from(STREAM_WINDOW),
@@ -547,6 +552,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             Some(Stream::Relayed(stream)) if !stream.has_client_ended => {
                 if !has_ended || head.is_too_large {
                     return self.fail(id, Reason::Protocol);
+                }
+                if self.relay.as_ref().is_some_and(Relay::is_overfull) {
+                    self.reset(id, Reason::EnhanceYourCalm);
+                    return Ok(());
                 }
                 stream.has_client_ended = true;
                 let (inner, is_over) = (stream.inner, stream.has_server_ended);

@@ -22,6 +22,10 @@ pub(super) struct Head {
     /// The call, if the head is hot.
     pub(super) hot: Option<HotMethod>,
     pub(super) terms: Terms,
+    /// Whether it is one of gRPC.
+    pub(super) is_grpc: bool,
+    /// The length of the list of fields, with an overhead for each.
+    pub(super) bytes: usize,
     /// All fields, as literals.
     pub(super) block: Vec<u8>,
     /// Whether the list of fields is longer than allowed. Then `block` has only a part of it.
@@ -161,6 +165,8 @@ pub(super) struct HeadReader {
 const KNOWN_MAX: usize = 6;
 /// A longer block is not worth keeping.
 const KNOWN_BYTES_MAX: usize = 256;
+/// A head with a longer list is not kept.
+const KNOWN_LIST_MAX: usize = 4 << 10;
 /// A list that is longer, and much longer than allowed, ends the connection.
 const ENDLESS_BYTES: usize = 256 << 10;
 
@@ -205,9 +211,12 @@ impl HeadReader {
         }
         if !head.is_too_large {
             head.hot = seen.hot();
+            head.is_grpc = seen.has_type;
+            head.bytes = list_bytes;
         }
         let head = Arc::new(head);
-        if self.decoder.generation() == generation && block.len() <= KNOWN_BYTES_MAX {
+        let is_short = block.len() <= KNOWN_BYTES_MAX && list_bytes <= KNOWN_LIST_MAX;
+        if self.decoder.generation() == generation && is_short {
             self.keep(Known {
                 generation,
                 block: block.into(),

@@ -21,7 +21,10 @@ use super::hot::HotReply;
 use super::relay::{Granted, LIBRARY_WINDOW, Relay};
 use super::reply::EMPTY_TABLE;
 use super::stream::{Relayed, Stream};
+use crate::memory::{Charge, OverBudget};
 
+/// Smaller heads are not charged: the number of streams is bounded.
+const HEAD_BYTES_FREE: usize = 1 << 10;
 /// The library sends no longer frames.
 const FRAME_BYTES_MAX: usize = LIBRARY_WINDOW as usize;
 
@@ -42,18 +45,34 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         head: &Head,
         has_ended: bool,
     ) -> Result<(), Reason> {
-        if self.relay().is_worn_out() {
+        if self.relay().is_worn_out() || self.relay().is_overfull() {
             self.reset(id, Reason::Refused);
             return Ok(());
         }
+        let Ok(charge) = self.charge_head(head) else {
+            match head.is_grpc {
+                true => self.refuse(id, &OverBudget.into(), has_ended),
+                false => self.reset(id, Reason::Refused),
+            }
+            return Ok(());
+        };
         let relayed = Relayed {
             inner: self.relay().begin(id, &head.block, has_ended),
             has_client_ended: has_ended,
             has_server_ended: false,
             is_reset: false,
+            _charge: charge,
         };
         self.streams.insert(id, Stream::Relayed(relayed));
         Ok(())
+    }
+
+    /// Charges a head for as long as its stream has it.
+    pub(super) fn charge_head(&self, head: &Head) -> Result<Option<Charge>, OverBudget> {
+        match head.bytes > HEAD_BYTES_FREE {
+            true => Charge::of(&self.account, head.bytes).map(Some),
+            false => Ok(None),
+        }
     }
 
     /// Hands a stream to the relay whose request has come in part, or is here as a whole.
@@ -63,9 +82,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         body: Option<&[u8]>,
         has_ended: bool,
     ) -> Result<(), Reason> {
-        let Some(Stream::Receiving(stream)) = self.streams.remove(&id) else {
+        let Some(Stream::Receiving(mut stream)) = self.streams.remove(&id) else {
             return Ok(());
         };
+        // It is charged again.
+        stream.head_charge = None;
         self.relay_stream(id, &stream.head, false)?;
         let Some(Stream::Relayed(relayed)) = self.streams.get_mut(&id) else {
             return Ok(());

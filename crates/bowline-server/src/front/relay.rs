@@ -46,6 +46,8 @@ const PIPE_BYTES: usize = 32 << 10;
 pub(super) const LIBRARY_WINDOW: i64 = WINDOW;
 /// What is written at most before the client is not read for a while.
 const OUT_BYTES_MAX: usize = 256 << 10;
+/// What is written at most before new streams are refused.
+const HEADS_BYTES_MAX: usize = 768 << 10;
 /// Renewed in such steps.
 const RENEW_BYTES: u32 = 16 << 10;
 
@@ -151,8 +153,19 @@ impl Relay {
 
     /// Whether so much waits for the library that the client must wait.
     pub(super) fn is_full(&self) -> bool {
+        self.queued() > OUT_BYTES_MAX
+    }
+
+    /// Whether so much waits that no more heads are taken: a few bytes of the client may stand for a long one, and one
+    /// read may have thousands.
+    pub(super) fn is_overfull(&self) -> bool {
+        self.queued() > HEADS_BYTES_MAX
+    }
+
+    /// What waits for the library.
+    pub(super) fn queued(&self) -> usize {
         let waiting = self.waiting.as_ref().map_or(0, Vec::len);
-        waiting + self.out.len() - self.written > OUT_BYTES_MAX
+        waiting + self.out.len() - self.written
     }
 
     /// Where frames are written to.
@@ -350,7 +363,8 @@ impl Relay {
         if self.written == self.out.len() {
             self.out.clear();
             self.written = 0;
-        } else if self.written > PIPE_BYTES {
+        } else if self.written >= self.out.len() / 2 {
+            // Each byte is moved at most once on the average.
             self.out.drain(..self.written);
             self.written = 0;
         }

@@ -30,6 +30,8 @@ pub(super) enum Stream {
 /// A request that arrives.
 pub(super) struct Receiving {
     pub(super) head: Arc<Head>,
+    /// Of a long head.
+    pub(super) head_charge: Option<Charge>,
     /// What has come of the message, with its prefix.
     pub(super) body: Vec<u8>,
     pub(super) charge: Option<Charge>,
@@ -99,6 +101,8 @@ pub(super) struct Relayed {
     pub(super) has_server_ended: bool,
     /// The library has reset it, and the client will learn that behind what waits for it.
     pub(super) is_reset: bool,
+    /// Of its head.
+    pub(super) _charge: Option<Charge>,
 }
 
 impl Sending {
