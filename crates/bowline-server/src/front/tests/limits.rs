@@ -344,3 +344,79 @@ async fn a_drain_lets_calls_end_and_begins_no_more() {
     idle.until(|idle| idle.is_closed).await;
     stopping.await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_window_that_was_opened_before_the_hand_over_is_known_to_the_library() {
+    let server = TestServer::start().await;
+    let value = store(&server, "k", 100_000).await;
+    let mut client = Client::connect(&server, &[(setting::INITIAL_WINDOW_SIZE, 0)]).await;
+    let mut wanted = put("k", &"v".repeat(600_000));
+    wanted.prev_kv = true;
+    client
+        .send(&[headers(1, PUT), window(1, 1 << 20)].concat())
+        .await;
+    client.send(&data(1, &framed(&wanted), true)).await;
+    let written: pb::PutResponse = client.reply(1).await.message();
+    assert_eq!(written.prev_kv.unwrap().value, value);
+}
+
+/// The library gives back little of its window at once, so what is handed over late needs room for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_that_are_handed_over_late_are_never_refused() {
+    let server = TestServer::start().await;
+    let mut client = Client::connect(&server, &[]).await;
+    // A long upload of the relay first.
+    for number in 0..8 {
+        let large = put("k", &"v".repeat(700_000));
+        client.send(&request(2 * number + 1, PUT, &large)).await;
+        let _: pb::PutResponse = client.reply(2 * number + 1).await.message();
+    }
+    let mut broken = vec![0];
+    broken.extend(100_000_u32.to_be_bytes());
+    broken.extend(vec![0xff; 100_000]);
+    for number in 8..68 {
+        let id = 2 * number + 1;
+        client
+            .send(&[headers(id, PUT), data(id, &broken, true)].concat())
+            .await;
+        let reply = client.reply(id).await;
+        assert_eq!((reply.status(), reply.reset), ("13", None), "{number}");
+    }
+    assert!(client.goaways.is_empty());
+}
+
+/// The window of the connection is used up before the reply begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_reply_that_cannot_begin_is_dropped() {
+    let timeout = Duration::from_millis(300);
+    let server = TestServer::start_with(|config| config.unread_reply_timeout = timeout).await;
+    store(&server, "a", 65_535 - 1000).await;
+    for number in 0..8 {
+        store(&server, &format!("k{number}"), 1_000_000).await;
+    }
+    let mut client = Client::connect(&server, &[]).await;
+    client.renews = false;
+    for number in 0..3 {
+        client
+            .send(&request(2 * number + 1, RANGE, &range("a")))
+            .await;
+    }
+    client
+        .until(|client| {
+            client
+                .replies
+                .values()
+                .map(|it| it.data.len())
+                .sum::<usize>()
+                == 65_535
+        })
+        .await;
+    let mut wide = range("k");
+    wide.range_end = b"l".to_vec().into();
+    client.send(&request(7, RANGE, &wide)).await;
+    client
+        .until(|client| {
+            client.is_closed || client.replies.get(&7).is_some_and(|it| it.reset.is_some())
+        })
+        .await;
+}

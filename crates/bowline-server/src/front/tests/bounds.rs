@@ -1,0 +1,373 @@
+//! A connection without a socket: what waits in it, and what it costs.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context as Task, Poll};
+use std::time::Duration;
+
+use bowline_cluster::ReadLevel;
+use bowline_proto::{etcdserverpb as pb, mvccpb};
+use bytes::Bytes;
+use http_body::Frame;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::super::calls::StreamWaker;
+use super::super::connection::{Connection, Held, OUT_BYTES_MAX, Start};
+use super::super::frame::{
+    FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Partial, Reason, WINDOW, WINDOW_MAX, flag, kind,
+    setting, write_settings, write_window_update,
+};
+use super::super::hot::{self, HotMessage, HotMethod, HotReply};
+use super::super::hpack::write_string;
+use super::super::stream::{Call, LongBody, Sending, Stream};
+use super::super::windows::SETTINGS_MAX;
+use super::super::{CONNECTION_WINDOW, Limits, RELAY_WINDOW};
+use super::client::{block, fields, frame, headers};
+use super::{PUT, WATCH};
+use crate::memory::{FLOOR_BYTES, Memory};
+use crate::test_server::TestServer;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A connection after its settings, whose library never answers.
+fn connection(
+    server: &TestServer,
+    bytes_max: usize,
+) -> Connection<impl Future<Output = Result<HotReply, Status>> + use<>> {
+    let start: Start<_> = hot::call;
+    let limits = Limits {
+        streams_max: 8192,
+        header_bytes_max: 64 << 10,
+        partial_timeout: TIMEOUT,
+        unread_timeout: TIMEOUT,
+        keep_alive_interval: TIMEOUT,
+        keep_alive_timeout: TIMEOUT,
+    };
+    let open = Box::new(|pipe| {
+        let served: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            let _pipe: tokio::io::DuplexStream = pipe;
+            std::future::pending().await
+        });
+        served
+    });
+    let account = Memory::new(64 << 20, bytes_max).account();
+    let mut connection = Connection::new(server.context().clone(), account, start, limits, open);
+    connection.receive(&settings(&[])).unwrap();
+    connection.out.clear();
+    connection
+}
+
+fn settings(settings: &[(u16, u32)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_settings(&mut out, settings);
+    out
+}
+
+fn window(id: u32, bytes: u32) -> Vec<u8> {
+    let mut out = Vec::new();
+    write_window_update(&mut out, id, bytes);
+    out
+}
+
+/// The heads of frames.
+fn frames(mut bytes: &[u8]) -> Vec<FrameHead> {
+    let mut partial = Partial::default();
+    let mut heads = Vec::new();
+    while let Some(head) = partial.next(&mut bytes, 1 << 24, |head, _| head).unwrap() {
+        heads.push(head);
+    }
+    heads
+}
+
+fn reply(bytes: usize) -> HotReply {
+    let found = mvccpb::KeyValue {
+        value: vec![7; bytes].into(),
+        ..mvccpb::KeyValue::default()
+    };
+    HotReply {
+        message: HotMessage::Range(pb::RangeResponse {
+            kvs: vec![found],
+            ..pb::RangeResponse::default()
+        }),
+        encoded: None,
+        long: None,
+        applied: 1,
+        level: Some(ReadLevel::Linearizable),
+    }
+}
+
+fn call() -> Call {
+    Call {
+        method: HotMethod::Range,
+        send_window: WINDOW_MAX,
+        begun: Instant::now(),
+    }
+}
+
+/// A field of 3,700 bytes, which is inserted; later it is one byte.
+fn long_field() -> Vec<u8> {
+    let mut field = vec![0x40, 1, b'a'];
+    write_string(&mut field, &[b'x'; 3700]);
+    field
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn heads_of_a_few_bytes_do_not_fill_the_relay() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 64 << 20);
+    let (start, all) = ([0x82, 0x86, 0x84], flag::END_HEADERS | flag::END_STREAM);
+    let first = [&start[..], &long_field()].concat();
+    let mut input = frame(kind::HEADERS, all, 1, &first);
+    let block = [&start[..], &[0xbe; 15]].concat();
+    for number in 1..2400 {
+        input.extend(frame(kind::HEADERS, all, 2 * number + 1, &block));
+    }
+    connection.receive(&input).unwrap();
+    let queued = connection.relay.as_ref().unwrap().queued();
+    assert!(queued > 512 << 10 && queued < 1 << 20, "{queued}");
+    let refused = frames(&connection.out);
+    assert!(refused.len() > 2300);
+    assert!(refused.iter().all(|head| head.kind == kind::RST_STREAM));
+    assert!(connection.account.used() >= queued / 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_heads_are_charged_while_their_requests_arrive() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    let usual = block(&fields(PUT));
+    let first = [&usual[..], &long_field()].concat();
+    let mut input = frame(kind::HEADERS, flag::END_HEADERS, 1, &first);
+    let block = [&usual[..], &[0xbe; 15]].concat();
+    for number in 1..200 {
+        let id = 2 * number + 1;
+        input.extend(frame(kind::HEADERS, flag::END_HEADERS, id, &block));
+    }
+    connection.receive(&input).unwrap();
+    let open = connection.streams.len();
+    assert!((15..25).contains(&open), "{open}");
+    let used = connection.account.used();
+    assert!(used > 900_000 && used <= (1 << 20) + FLOOR_BYTES, "{used}");
+    // Each of the others has a refusal, and a reset since its request was not complete.
+    assert_eq!(frames(&connection.out).len(), 2 * (200 - open));
+    let account = connection.account.clone();
+    drop(connection);
+    assert_eq!(account.used(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_window_of_a_frame_of_settings_is_applied_once() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection
+        .receive(&[headers(1, PUT), window(1, 7)].concat())
+        .unwrap();
+    // One in between would open the window too far.
+    let name = setting::INITIAL_WINDOW_SIZE;
+    let windows = [(name, (1 << 31) - 1), (name, 5)];
+    connection.receive(&settings(&windows)).unwrap();
+    let Some(Stream::Receiving(stream)) = connection.streams.get(&1) else {
+        panic!("it is gone");
+    };
+    assert_eq!((stream.send_window, connection.followed.window), (12, 5));
+    let wrong = [(name, 1 << 31), (name, 5)];
+    let result = connection.receive(&settings(&wrong));
+    assert_eq!(result, Err(Reason::FlowControl));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_may_not_send_settings_all_the_time() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    let name = setting::INITIAL_WINDOW_SIZE;
+    for number in 1..SETTINGS_MAX {
+        connection.receive(&settings(&[(name, number)])).unwrap();
+    }
+    let result = connection.receive(&settings(&[(name, 7)]));
+    assert_eq!(result, Err(Reason::EnhanceYourCalm));
+    connection.now += Duration::from_secs(60);
+    connection.receive(&settings(&[(name, 7)])).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_reply_is_charged_however_long_the_frames_of_the_client() {
+    const BYTES: usize = 1_000_000;
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 16 << 20);
+    let wide = settings(&[(setting::MAX_FRAME_SIZE, (1 << 24) - 1)]);
+    let window = window(0, (WINDOW_MAX - WINDOW) as u32);
+    connection.receive(&[wide, window].concat()).unwrap();
+    connection.out.clear();
+    connection.answer(1, call(), Ok(reply(BYTES)));
+    assert!(connection.out.len() < 1000);
+    assert!(connection.account.used() >= BYTES);
+    let mut sent = 0;
+    while connection.send() {
+        let bytes = connection.out.len();
+        assert!(bytes < OUT_BYTES_MAX + FRAME_BYTES_MIN + 1000, "{bytes}");
+        sent += bytes;
+        connection.out.clear();
+    }
+    assert!(sent + connection.out.len() > BYTES);
+    assert_eq!(connection.account.used(), 0);
+    // A short one is not charged.
+    connection.out.clear();
+    connection.answer(3, call(), Ok(reply(1000)));
+    assert_eq!(frames(&connection.out).len(), 3);
+}
+
+/// A reply that is made while it is sent.
+struct Slow(Arc<AtomicBool>);
+
+impl http_body::Body for Slow {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Task<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        match self.0.load(Ordering::Relaxed) {
+            true => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(b"part"))))),
+            false => Poll::Pending,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_the_service_has_made_has_a_deadline_although_the_window_is_closed() {
+    let server = TestServer::start().await;
+    for (of_stream, of_connection) in [(0, 100), (100, 0)] {
+        let mut connection = connection(&server, 1 << 20);
+        let ready = Arc::new(AtomicBool::new(false));
+        let long = LongBody {
+            body: tonic::body::Body::new(Slow(ready.clone())),
+            waker: StreamWaker::new(&connection.wakes, 1),
+        };
+        let sending = Sending {
+            send_window: of_stream,
+            piece: Bytes::new(),
+            rest: Bytes::new(),
+            charge: None,
+            long: Some(long),
+            since: Instant::now(),
+            is_given: true,
+            is_queued: true,
+        };
+        connection.streams.insert(1, Stream::Sending(sending));
+        connection.sending.push_back(1);
+        assert!(!connection.send());
+        let later = |periods: u32| Instant::now() + periods * TIMEOUT + TIMEOUT / 10;
+        // Its time has not begun while the service has nothing.
+        connection.drop_unread(later(5));
+        assert_eq!(connection.streams.len(), 1);
+        connection.send_window = of_connection;
+        ready.store(true, Ordering::Relaxed);
+        connection.woken(1);
+        assert!(!connection.send());
+        connection.drop_unread(later(0));
+        assert_eq!(connection.streams.len(), 1);
+        connection.drop_unread(later(1));
+        assert!(connection.streams.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reset_without_an_error_is_behind_the_rest_of_its_reply() {
+    let server = TestServer::start().await;
+    for (code, expected) in [
+        (0_u32, &[kind::DATA, kind::HEADERS, kind::RST_STREAM][..]),
+        (8, &[kind::RST_STREAM][..]),
+    ] {
+        let mut connection = connection(&server, 1 << 20);
+        connection.receive(&headers(1, WATCH)).unwrap();
+        connection.send_window = 0;
+        let mut relay = connection.relay.take().unwrap();
+        let all = flag::END_HEADERS | flag::END_STREAM;
+        for (kind, flags, payload) in [
+            (kind::DATA, 0, &b"reply"[..]),
+            (kind::HEADERS, all, &b"\x88"[..]),
+            (kind::RST_STREAM, 0, &code.to_be_bytes()[..]),
+        ] {
+            let head = FrameHead {
+                bytes: payload.len(),
+                kind,
+                flags,
+                id: 1,
+            };
+            connection
+                .frame_of_library(&mut relay, head, payload)
+                .unwrap();
+        }
+        connection.relay = Some(relay);
+        // What the client sends in the meantime is late.
+        connection
+            .receive(&frame(kind::DATA, 0, 1, b"late"))
+            .unwrap();
+        connection.send_window = 100;
+        connection.send();
+        let kinds: Vec<u8> = frames(&connection.out)
+            .iter()
+            .map(|head| head.kind)
+            .collect();
+        assert_eq!(kinds, expected);
+        assert!(connection.streams.is_empty() && connection.held.is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_and_what_the_library_sends_share_a_narrow_window() {
+    const HELD: usize = 40 << 10;
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 16 << 20);
+    connection.receive(&headers(1, WATCH)).unwrap();
+    connection.send_window = 0;
+    connection.held.push_back(Held {
+        id: 1,
+        kind: kind::DATA,
+        flags: flag::END_STREAM,
+        payload: vec![1; HELD].into(),
+    });
+    connection.answer(3, call(), Ok(reply(HELD)));
+    let mut sent = [0, 0];
+    for round in 0..12 {
+        connection.out.clear();
+        connection.receive(&window(0, 8 << 10)).unwrap();
+        // New replies do not overtake what waits.
+        connection.answer(2 * round + 5, call(), Ok(reply(1000)));
+        connection.send();
+        for head in frames(&connection.out) {
+            match (head.kind, head.id) {
+                (kind::DATA, 1) => {
+                    sent[0] += head.bytes;
+                    assert_eq!(head.has(flag::END_STREAM), sent[0] == HELD);
+                }
+                (kind::DATA, 3) => sent[1] += head.bytes,
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(sent[0], HELD);
+    assert!(sent[1] > HELD / 4, "{sent:?}");
+    assert!(connection.out.len() > HEAD_BYTES && connection.held.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_grant_of_the_library_counts_once() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection.receive(&headers(1, WATCH)).unwrap();
+    let relay = connection.relay.as_mut().unwrap();
+    assert_eq!(relay.send_window(), i64::from(RELAY_WINDOW));
+    let granted = RELAY_WINDOW - WINDOW as u32;
+    assert_eq!(relay.take_credit(granted), 0);
+    assert_eq!(relay.send_window(), i64::from(RELAY_WINDOW));
+    assert_eq!(relay.take_credit(10), 10);
+    assert_eq!(relay.send_window(), i64::from(RELAY_WINDOW) + 10);
+    // The library gives nothing back before a third is used up.
+    let slack = RELAY_WINDOW - CONNECTION_WINDOW;
+    assert!(slack > RELAY_WINDOW / 3 + (512 << 10));
+}
