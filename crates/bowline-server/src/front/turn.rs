@@ -278,9 +278,10 @@ where
         let (polled, _) = memory::in_account(&mut account, || this.turn(task, &mut scratch));
         this.account = account;
         if this.connection.out.is_empty() {
-            mem::swap(&mut this.connection.out, &mut scratch.out);
-            if scratch.out.capacity() > KEPT_BYTES_MAX {
-                scratch.out = Vec::with_capacity(INPUT_BYTES);
+            // The connection has none while it waits; the thread keeps the larger one.
+            let out = mem::take(&mut this.connection.out);
+            if out.capacity() > scratch.out.capacity() && out.capacity() <= KEPT_BYTES_MAX {
+                scratch.out = out;
             }
         }
         SCRATCH.set(Some(scratch));
