@@ -26,6 +26,8 @@ use crate::status::Fault;
 
 /// The largest piece of a reply that counts as unsent by itself.
 const PIECE_BYTES: usize = 256 << 10;
+/// So many streams are in the queue although they have ended.
+const SENDING_MIN: usize = 64;
 
 impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     /// A waiting call has an answer.
@@ -127,6 +129,12 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             is_queued: true,
         };
         self.streams.insert(id, Stream::Sending(sending));
+        // Those that have ended since are dropped now and then: nothing takes them while the window is closed.
+        if self.sending.len() > SENDING_MIN + 2 * self.streams.len() {
+            let streams = &self.streams;
+            self.sending
+                .retain(|id| matches!(streams.get(id), Some(Stream::Sending(_))));
+        }
         self.sending.push_back(id);
         let timeout = self.limits.unread_timeout;
         self.unread_check.get_or_insert(now + timeout);
