@@ -271,6 +271,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             return;
         };
         let is_first = head.kind == kind::HEADERS;
+        if is_first && !relay.head.is_empty() {
+            // The client has reset a stream between the parts of its head, which may have had the size of the table.
+            relay.head.clear();
+            self.writer.empty_table_again();
+        }
         let lead: &[u8] = match is_first && self.writer.must_empty_table() {
             true if payload.first() != Some(&EMPTY_TABLE) => &[EMPTY_TABLE],
             _ => &[],

@@ -49,6 +49,11 @@ impl ReplyWriter {
         !std::mem::replace(&mut self.has_emptied_table, true)
     }
 
+    /// The block that said it was not sent.
+    pub(super) fn empty_table_again(&mut self) {
+        self.has_emptied_table = false;
+    }
+
     fn begin(&mut self, out: &mut Vec<u8>, flags: u8, id: u32) -> usize {
         let start = out.len();
         write_head(out, 0, kind::HEADERS, flags | flag::END_HEADERS, id);
