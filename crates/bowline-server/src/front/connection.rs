@@ -105,6 +105,8 @@ pub(super) struct Connection<F> {
     open_block: Option<OpenBlock>,
     pub(super) streams: BTreeMap<u32, Stream>,
     last_id: u32,
+    /// The last stream that is not ignored.
+    served_id: u32,
     reset_ids: VecDeque<u32>,
     faults: u32,
     pub(super) followed: Followed,
@@ -168,6 +170,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             open_block: None,
             streams: BTreeMap::new(),
             last_id: 0,
+            served_id: 0,
             reset_ids: VecDeque::new(),
             faults: 0,
             followed: Followed {
@@ -504,6 +507,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             return self.trailers(id, has_ended, &head);
         }
         self.last_id = id;
+        if self.drain != Drain::Final {
+            self.served_id = id;
+        }
         if self.drain == Drain::Final {
             self.note_reset(id);
             return Ok(());
@@ -624,7 +630,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     /// Ends the connection for a reason.
     pub(super) fn write_goaway(&mut self, reason: u32) {
-        write_goaway(&mut self.out, self.last_id, reason);
+        write_goaway(&mut self.out, self.served_id, reason);
     }
 
     /// Drops the requests that did not arrive in time; returns the beginning of the oldest one that has time left.
