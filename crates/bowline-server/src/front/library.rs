@@ -10,17 +10,16 @@ use std::task::Poll;
 use bytes::Bytes;
 use tonic::Status;
 
-use super::CONNECTION_WINDOW;
 use super::connection::{Connection, Held, OUT_BYTES_MAX, SLACK_BYTES};
 use super::frame::{
-    FRAME_BYTES_MIN, FrameHead, Reason, WINDOW, flag, kind, number, write_head, write_reset,
-    write_settings_ack,
+    FrameHead, Reason, WINDOW, flag, kind, number, write_head, write_reset, write_settings_ack,
 };
 use super::head::Head;
 use super::hot::HotReply;
 use super::relay::{Granted, LIBRARY_WINDOW, Relay};
 use super::reply::EMPTY_TABLE;
 use super::stream::{Relayed, Stream};
+use super::{CONNECTION_WINDOW, FRAME_BYTES};
 use crate::memory::{Charge, OverBudget};
 
 /// Smaller heads are not charged: the number of streams is bounded.
@@ -33,7 +32,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     fn relay(&mut self) -> &mut Relay {
         let granted = Granted(CONNECTION_WINDOW + SLACK_BYTES - WINDOW as u32);
         self.relay.get_or_insert_with(|| {
-            let bytes_max = FRAME_BYTES_MIN;
+            let bytes_max = FRAME_BYTES as usize;
             Relay::new(&self.open, &self.wakes, self.followed, granted, bytes_max)
         })
     }
