@@ -195,7 +195,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 }
             }
             kind::SETTINGS if head.has(flag::ACK) && relay.take_acknowledgement() => {
-                write_settings_ack(&mut self.out);
+                self.acknowledge_settings();
             }
             kind::SETTINGS if head.has(flag::ACK) => {}
             kind::SETTINGS => relay.acknowledge(),
@@ -216,6 +216,23 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The library follows the client's settings. What it sent before that goes first, because the client counts it in
+    /// the windows that it had then.
+    fn acknowledge_settings(&mut self) {
+        if self.held.is_empty() {
+            write_settings_ack(&mut self.out);
+            return;
+        }
+        let mut frame = Vec::new();
+        write_settings_ack(&mut frame);
+        self.held.push_back(Held {
+            id: 0,
+            kind: kind::SETTINGS,
+            flags: 0,
+            payload: frame.into(),
+        });
     }
 
     /// Holds a reset without an error behind what waits of its stream: it ends a reply that is complete. Returns whether
