@@ -15,6 +15,7 @@ use std::future::Future;
 use std::mem;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -47,8 +48,9 @@ pub(super) const SLACK_BYTES: u32 = 3 << 20;
 pub(super) const SMALL_BYTES: usize = 512;
 /// The approximate memory of a waiting call besides its messages.
 const CALL_BYTES: usize = 4 << 10;
-/// The most streams that are reset because of the client.
+/// The most streams that are reset because of the client in a period.
 const FAULTS_MAX: u32 = 1024;
+const FAULTS_PERIOD: Duration = Duration::from_secs(60);
 /// So many requests are remembered although they have ended.
 const INCOMPLETE_MIN: usize = 64;
 /// The most parts of a head.
@@ -108,7 +110,9 @@ pub(super) struct Connection<F> {
     /// The last stream that is not ignored.
     served_id: u32,
     reset_ids: VecDeque<u32>,
+    /// How many streams were reset because of the client, and since when.
     faults: u32,
+    faults_since: Instant,
     pub(super) followed: Followed,
     /// What the client takes on the connection.
     pub(super) send_window: i64,
@@ -173,6 +177,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             served_id: 0,
             reset_ids: VecDeque::new(),
             faults: 0,
+            faults_since: Instant::now(),
             followed: Followed {
                 window: WINDOW as u32,
                 frame_bytes_max: FRAME_BYTES_MIN,
@@ -419,6 +424,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     /// Ends a stream because of what the client did.
     pub(super) fn fail(&mut self, id: u32, reason: Reason) -> Result<(), Reason> {
+        if self.now.duration_since(self.faults_since) >= FAULTS_PERIOD {
+            (self.faults_since, self.faults) = (self.now, 0);
+        }
         self.faults += 1;
         if self.faults > FAULTS_MAX {
             return Err(Reason::EnhanceYourCalm);
