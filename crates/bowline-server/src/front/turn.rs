@@ -102,6 +102,12 @@ where
         }
     }
 
+    /// What the connection keeps for its output.
+    #[cfg(test)]
+    pub(super) fn kept_output(&self) -> usize {
+        self.connection.out.capacity()
+    }
+
     /// Begins no more streams, and ends with the last one.
     pub(crate) fn begin_drain(&mut self) {
         self.connection.begin_drain();

@@ -15,16 +15,17 @@ use tokio::time::Instant;
 use tonic::Status;
 
 use super::super::calls::StreamWaker;
-use super::super::connection::{Connection, Held, OUT_BYTES_MAX, Start};
+use super::super::connection::{Connection, Held, OUT_BYTES_MAX, PING_DRAIN, Start};
 use super::super::frame::{
     FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Partial, Reason, WINDOW, WINDOW_MAX, flag, kind,
     setting, write_settings, write_window_update,
 };
 use super::super::hot::{self, HotMessage, HotMethod, HotReply};
 use super::super::hpack::write_string;
+use super::super::reply::EMPTY_TABLE;
 use super::super::stream::{Call, LongBody, Sending, Stream};
 use super::super::windows::SETTINGS_MAX;
-use super::super::{CONNECTION_WINDOW, Limits, RELAY_WINDOW};
+use super::super::{CONNECTION_WINDOW, Front, Limits, RELAY_WINDOW};
 use super::client::{block, fields, frame, headers};
 use super::{PUT, WATCH};
 use crate::memory::{FLOOR_BYTES, Memory};
@@ -370,4 +371,136 @@ async fn the_grant_of_the_library_counts_once() {
     // The library gives nothing back before a third is used up.
     let slack = RELAY_WINDOW - CONNECTION_WINDOW;
     assert!(slack > RELAY_WINDOW / 3 + (512 << 10));
+}
+
+/// A frame of the library.
+fn from_library<F: Future<Output = Result<HotReply, Status>>>(
+    connection: &mut Connection<F>,
+    (kind, flags, id): (u8, u8, u32),
+    payload: &[u8],
+) {
+    let mut relay = connection.relay.take().unwrap();
+    let head = FrameHead {
+        bytes: payload.len(),
+        kind,
+        flags,
+        id,
+    };
+    connection
+        .frame_of_library(&mut relay, head, payload)
+        .unwrap();
+    connection.relay = Some(relay);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_acknowledged_behind_what_was_sent_before_them() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection.receive(&headers(1, WATCH)).unwrap();
+    let narrow = settings(&[(setting::INITIAL_WINDOW_SIZE, 1)]);
+    connection.receive(&narrow).unwrap();
+    connection.send_window = 0;
+    from_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+    from_library(&mut connection, (kind::DATA, 0, 1), b"reply");
+    from_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+    assert!(connection.out.is_empty());
+    connection.send_window = 5;
+    connection.send();
+    let sent = frames(&connection.out);
+    let kinds: Vec<u8> = sent.iter().map(|head| head.kind).collect();
+    assert_eq!(kinds, [kind::DATA, kind::SETTINGS]);
+    assert!(sent[1].has(flag::ACK));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_head_is_dropped_with_its_stream() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    let two = [headers(1, WATCH), headers(3, WATCH)].concat();
+    connection.receive(&two).unwrap();
+    from_library(&mut connection, (kind::HEADERS, 0, 1), b"\x88");
+    let reset = frame(kind::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
+    connection.receive(&reset).unwrap();
+    let whole = flag::END_HEADERS;
+    from_library(&mut connection, (kind::CONTINUATION, whole, 1), b"\x88");
+    from_library(&mut connection, (kind::HEADERS, whole, 3), b"\x88");
+    let sent = frames(&connection.out);
+    assert_eq!((sent.len(), sent[0].id, sent[0].bytes), (1, 3, 2));
+    assert_eq!(connection.out[HEAD_BYTES], EMPTY_TABLE);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replies_that_were_reset_leave_the_queue_although_the_window_is_closed() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection.send_window = 0;
+    for number in 0..1000 {
+        let id = 2 * number + 1;
+        connection.answer(id, call(), Ok(reply(1000)));
+        connection.reset(id, Reason::Cancel);
+        connection.out.clear();
+        assert!(!connection.send());
+    }
+    assert!(connection.sending.len() < 100);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_faults_are_forgotten() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    for number in 0..3000 {
+        let id = 2 * number + 1;
+        if number % 1000 == 0 {
+            connection.now += Duration::from_secs(60);
+        }
+        let wrong = [headers(id, PUT), window(id, 0)].concat();
+        connection.receive(&wrong).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_stream_of_a_drain_stays_the_last_one() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection.receive(&headers(1, PUT)).unwrap();
+    connection.begin_drain();
+    let pong = frame(kind::PING, flag::ACK, 0, &PING_DRAIN);
+    connection.receive(&pong).unwrap();
+    connection.receive(&headers(3, PUT)).unwrap();
+    connection.out.clear();
+    connection.write_goaway(0);
+    assert_eq!(connection.out[HEAD_BYTES..HEAD_BYTES + 4], [0, 0, 0, 1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_head_for_the_library_is_one_frame() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection.receive(&headers(1, WATCH)).unwrap();
+    let before = connection.relay.as_ref().unwrap().queued();
+    let large = "x".repeat(60_000);
+    let mut fields = fields(WATCH);
+    fields.push(("large", &large));
+    let block = block(&fields);
+    let head = frame(kind::HEADERS, flag::END_HEADERS, 3, &block);
+    connection.receive(&head).unwrap();
+    let queued = connection.relay.as_ref().unwrap().queued();
+    assert_eq!(queued - before, block.len() + HEAD_BYTES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_waits_keeps_no_output() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection.write_goaway(0);
+    let (io, _client) = tokio::io::duplex(1 << 10);
+    let mut front = Front::new(io, connection);
+    for _ in 0..2 {
+        std::future::poll_fn(|task| {
+            assert!(Pin::new(&mut front).poll(task).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert_eq!(front.kept_output(), 0);
+    }
 }
