@@ -261,7 +261,10 @@ impl Link {
             let mut state = self.state.lock();
             let generation = state.generation;
             let slot = state.idle.get_mut(lane as usize);
-            if let Some(frames) = slot.and_then(Option::take) {
+            // The peer closes one that is silent for minutes.
+            if let Some(mut frames) = slot.and_then(Option::take)
+                && frames.is_open()
+            {
                 return Ok(Some((frames, generation)));
             }
             if state.grpc_until.is_some_and(|until| Instant::now() < until) {

@@ -32,6 +32,8 @@
 
 mod client;
 mod server;
+#[cfg(test)]
+mod tests;
 mod transport;
 
 pub(crate) use client::{Outgoing, broken, call, connect};

@@ -264,18 +264,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Served<S> {
             return Poll::Ready(Err(malformed("too many unfinished messages of peers")));
         }
         let limits = connected.limits();
-        let (limit, what) = match unread {
-            0 => (limits.append_silence_timeout, "a peer sent nothing"),
-            _ => (
-                limits.message_timeout,
-                "a peer began a message and did not end it",
-            ),
+        let limit = match unread {
+            0 => limits.append_silence_timeout,
+            _ => limits.message_timeout,
         };
-        let polled = self.silence.poll(task, unread == 0, limit);
-        polled.map(|()| {
-            let text = format!("{what} in {limit:?}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, text))
-        })
+        std::task::ready!(self.silence.poll(task, unread == 0, limit));
+        if unread > 0 {
+            let text = format!("a peer began a message and did not end it in {limit:?}");
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, text)));
+        }
+        let Call::Stream { .. } = std::mem::replace(&mut self.call, Call::None) else {
+            // A leader that has something to say again makes another connection.
+            return Poll::Ready(Ok(()));
+        };
+        self.silence.has_ended();
+        let silent = Status::deadline_exceeded(format!("a peer sent nothing in {limit:?}"));
+        self.refuse(self.frames.last_call, &silent)?;
+        // To write that.
+        task.waker().wake_by_ref();
+        Poll::Pending
     }
 }
 

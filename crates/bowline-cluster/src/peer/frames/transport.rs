@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Bytes, BytesMut};
 use prost::Message;
@@ -132,6 +132,18 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
                     true => Ok(None),
                     false => Err(io::ErrorKind::UnexpectedEof.into()),
                 });
+            }
+        }
+    }
+
+    /// Whether a connection that no call uses can be used. What has arrived is of a call that was given up.
+    pub(crate) fn is_open(&mut self) -> bool {
+        let mut task = Context::from_waker(Waker::noop());
+        loop {
+            match self.poll_frame(&mut task) {
+                Poll::Pending => return true,
+                Poll::Ready(Ok(Some(_))) => {}
+                Poll::Ready(Ok(None) | Err(_)) => return false,
             }
         }
     }
