@@ -126,7 +126,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Served<S> {
             match self.frames.poll_frame(task)? {
                 Poll::Ready(Some(frame)) => {
                     self.silence.has_ended();
-                    self.take(frame)?;
+                    self.take(&frame)?;
                 }
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Pending => return self.poll_silence(task),
@@ -198,7 +198,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Served<S> {
             .push(Kind::Refused, call, &Refusal { code, text })
     }
 
-    fn take(&mut self, frame: Frame) -> io::Result<()> {
+    fn take(&mut self, frame: &Frame) -> io::Result<()> {
         let last = self.frames.last_call;
         match frame.kind {
             Kind::Append | Kind::One if frame.call > last => self.begin(frame),
@@ -209,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Served<S> {
                     ..
                 } = &self.call
                 {
-                    let request = decode(&frame);
+                    let request = decode(frame);
                     let _ = requests.try_send(request);
                 }
                 Ok(())
@@ -227,10 +227,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Served<S> {
     }
 
     /// Begins a call. The leader has given up the one before it, should that not have ended.
-    fn begin(&mut self, frame: Frame) -> io::Result<()> {
+    fn begin(&mut self, frame: &Frame) -> io::Result<()> {
         self.frames.last_call = frame.call;
         let connected = self.held.connected.clone();
-        self.call = match (frame.kind, decode(&frame)) {
+        self.call = match (frame.kind, decode(frame)) {
             (Kind::One, Ok(request)) => {
                 let appends = self.appends.clone();
                 Call::One(Box::pin(

@@ -87,9 +87,7 @@ fn peer(
     let appends: Arc<dyn Appends> = Arc::new(echo.clone());
     let serving = tokio::spawn(async move {
         match sniff(&mut stream).await? {
-            Sniffed::Frames(read) => {
-                super::serve(stream, read, appends, connected, BODY_BYTES_MAX).await
-            }
+            Sniffed::Frames(read) => serve(stream, read, appends, connected, BODY_BYTES_MAX).await,
             Sniffed::Other(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     });
@@ -328,7 +326,7 @@ async fn while_replies_wait_no_request_is_read() {
     let mut sent = 0;
     loop {
         sent += 1;
-        let bytes = frame(Kind::Append, 1, &request(sent).encode_to_vec());
+        let bytes = frame(Kind::Append, 1, &request(1 + sent % 9).encode_to_vec());
         let writing = leader.write_all(&bytes);
         match tokio::time::timeout(Duration::from_millis(200), writing).await {
             Ok(written) => written.expect("open"),
@@ -487,7 +485,7 @@ async fn listening() -> (Arc<AtomicUsize>, Link) {
                     return;
                 };
                 let appends: Arc<dyn Appends> = Arc::new(Arc::new(Echo::default()));
-                let _ = super::serve(stream, read, appends, connected, BODY_BYTES_MAX).await;
+                let _ = serve(stream, read, appends, connected, BODY_BYTES_MAX).await;
             });
         }
     });
