@@ -1,4 +1,4 @@
-//! The connections between members: messages of `bowline.peer.v1`, as [`frames`] where there are many of them, and over gRPC
+//! The connections between members: messages of `bowline.peer.v1`, as `frames` where there are many of them, and over gRPC
 //! otherwise.
 //!
 //! *Lanes.* Replication, heartbeats and snapshots have a connection each, so that a heartbeat never waits

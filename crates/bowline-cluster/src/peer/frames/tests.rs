@@ -274,11 +274,16 @@ async fn what_is_no_frame_ends_the_connection() {
         // The end within a frame.
         frame(Kind::Append, 1, &append)[..10].to_vec(),
     ];
-    for (number, wrong) in wrong.iter().enumerate() {
+    for (number, bytes) in wrong.iter().enumerate() {
         for piece in [1, 1000] {
-            let bytes = [hello(1), wrong.clone()].concat();
+            let bytes = [hello(1), bytes.clone()].concat();
             let (_, ended) = answers(&bytes, piece).await;
-            ended.expect_err(&format!("of the wrong ones, that of number {number}"));
+            let ended = ended.expect_err(&format!("of the wrong ones, that of number {number}"));
+            let expected = match number == wrong.len() - 1 {
+                true => io::ErrorKind::UnexpectedEof,
+                false => io::ErrorKind::InvalidData,
+            };
+            assert_eq!(ended.kind(), expected, "{number}: {ended}");
         }
     }
     // A body that is no message is refused, and the connection goes on.
@@ -401,10 +406,9 @@ async fn unfinished_frames_take_no_more_than_their_budget() {
     leader.write_all(&head).await.expect("open");
     let sending = async { while leader.write_all(&[0; 1000]).await.is_ok() {} };
     let ended = tokio::time::timeout(PATIENCE, async { tokio::join!(sending, serving).1 }).await;
-    ended
-        .expect("it ends")
-        .expect("no panic")
-        .expect_err("beyond the budget");
+    let ended = ended.expect("it ends").expect("no panic");
+    let ended = ended.expect_err("beyond the budget").to_string();
+    assert!(ended.contains("too many unfinished messages"), "{ended}");
 }
 
 /// What a member from before answers: HTTP/2, or the end of the connection.
