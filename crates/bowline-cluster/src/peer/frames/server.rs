@@ -44,7 +44,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(
 ) -> io::Result<()> {
     let mut frames = Frames::new(stream, read, HELLO_BYTES_MAX);
     frames.push_preface();
-    let hello = std::future::poll_fn(|task| frames.poll_frame(task)).await?;
+    let limit = connected.limits().preface_timeout;
+    let hello = std::future::poll_fn(|task| frames.poll_frame(task));
+    let hello = tokio::time::timeout(limit, hello).await;
+    let hello = hello.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let hello = hello.filter(|frame| frame.kind == Kind::Hello);
     let hello = hello.and_then(|frame| Hello::decode(frame.body).ok());
     let Some(hello) = hello.filter(|hello| hello.version > 0) else {

@@ -307,6 +307,28 @@ async fn a_long_hello_is_refused() {
     ended.expect_err("too long");
 }
 
+/// The deadline of a preface, which HTTP/2 has too, ends with the head of the first frame: the rest of a hello could trickle
+/// for ever.
+#[tokio::test]
+async fn a_hello_that_trickles_is_ended() {
+    let limits = PortLimits {
+        preface_timeout: Duration::from_millis(100),
+        ..PortLimits::default()
+    };
+    let (mut leader, serving, _) = peer(64 << 10, limits);
+    let hello = hello(1);
+    leader
+        .write_all(&hello[..hello.len() - 1])
+        .await
+        .expect("open");
+    let ended = tokio::time::timeout(PATIENCE, serving).await;
+    let ended = ended.expect("it ends").expect("no panic");
+    assert_eq!(
+        ended.expect_err("half a hello").kind(),
+        io::ErrorKind::TimedOut
+    );
+}
+
 #[tokio::test]
 async fn a_peer_that_is_refused_again_and_again_loses_its_connection() {
     let mut bytes = hello(1);
