@@ -52,7 +52,7 @@ use tonic::Status;
 use super::port::Connected;
 
 /// The first bytes of a connection that carries frames; as long as HTTP/2's.
-pub(crate) const PREFACE: &[u8; 24] = b"bowline peer frames v1\r\n";
+pub(crate) const PREFACE: &[u8; 24] = b"frames.bowline.peer.v1\r\n";
 
 /// The newest version of frames that this program speaks.
 const VERSION: u32 = 1;

@@ -456,7 +456,7 @@ async fn a_peer_that_does_not_know_the_preface_is_no_failure() {
 async fn what_was_read_of_another_connection_is_read_again() {
     for bytes in [
         &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n and more"[..],
-        b"bowline peer",
+        b"frames.bowline",
         b"",
     ] {
         let (mut writing, mut stream) = duplex(5);
