@@ -63,6 +63,9 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<
             if may_keep_what_is_deleted(txn) {
                 return Some("a put that keeps what its transaction has deleted ends the process");
             }
+            if orders_chosen_ids(txn, &names.chosen) {
+                return Some("of two ids that a server chose, either may be the smaller one");
+            }
             txn_since(txn)
         }
         Step::Alarm(alarm) if alarm.action != 0 && alarm.alarm == 0 => {
@@ -233,6 +236,25 @@ fn collect<'a>(
             _ => {}
         }
     }
+}
+
+/// Whether a condition asks which of two leases has the smaller id, where servers chose at least one of them.
+fn orders_chosen_ids(txn: &pb::TxnRequest, chosen: &[i64]) -> bool {
+    use pb::compare::{CompareResult, TargetUnion};
+    let orders = txn.compare.iter().any(|compare| {
+        let is_order = [CompareResult::Less, CompareResult::Greater].contains(&compare.result());
+        let of_lease = match &compare.target_union {
+            Some(TargetUnion::Lease(id)) => chosen.contains(id),
+            _ => false,
+        };
+        is_order && of_lease
+    });
+    let ops = txn.success.iter().chain(&txn.failure);
+    let mut inner = ops.filter_map(|op| match &op.request {
+        Some(Op::RequestTxn(inner)) => Some(inner),
+        _ => None,
+    });
+    orders || inner.any(|inner| orders_chosen_ids(inner, chosen))
 }
 
 /// The transaction of a step, if Bowline has refused it for its work.
