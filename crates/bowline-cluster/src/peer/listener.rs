@@ -8,6 +8,7 @@
 //! | a silent connection, an incomplete preface | [`Inbound`] |
 //! | an incomplete frame or head, a dead peer | pings, which stay unanswered then |
 //! | requests of a connection, their heads | HTTP/2's limits |
+//! | connections that carry frames | [`frames`], with the same limits |
 //! | messages | [`LimitedBody`] |
 //! | replies that are not read | [`WriteDeadline`], [`UnsentReplies`] |
 //! | bytes from strangers | a rate, by address ([`Port`]) |

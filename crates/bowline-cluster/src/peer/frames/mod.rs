@@ -1,8 +1,8 @@
 //! Appends as frames over a connection of their own, without HTTP/2.
 //!
-//! Nearly all that members say to each other are appends and their replies, and each is small. HTTP/2 costs more for one than
-//! all the rest that is done with it. So the connections of replication and of heartbeats begin with a [`PREFACE`] of our own,
-//! and carry frames:
+//! Nearly all that members say to each other are appends and their replies, and each is small. Over HTTP/2 each passes through
+//! two libraries and several tasks on either side. So the connections of replication and of heartbeats begin with a [`PREFACE`]
+//! of our own, and carry frames:
 //!
 //! ```text
 //! length of the body : u32 LE │ kind : u8 │ call : u32 LE │ body : a message of `bowline.peer.v1`
