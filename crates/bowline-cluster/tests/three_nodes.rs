@@ -127,7 +127,8 @@ impl Machinery {
             Arc::default(),
             peers.clone(),
             echo,
-        );
+        )
+        .into_server();
         let listener = match listener {
             Some(listener) => listener,
             None => TcpListener::bind(self.address).await.expect("bind again"),

@@ -57,7 +57,7 @@ fn more_seeds_keep_their_promises() {
 
 #[test]
 fn users_over_the_network_keep_their_promises() {
-    keep_their_promises(&[1, 2, 3, 4], &["--served"]);
+    keep_their_promises(&[1, 2, 3, 4, 7, 11], &["--served"]);
 }
 
 #[test]

@@ -222,6 +222,26 @@ impl Client {
     /// # }
     /// ```
     ///
+    /// A task that may move to another thread needs a body of which the compiler knows that its future may, too. So far it
+    /// does where the future is boxed:
+    ///
+    /// ```no_run
+    /// # fn example(client: bowline_client::Client) {
+    /// use std::pin::Pin;
+    ///
+    /// use bowline_client::{Result, Transaction};
+    ///
+    /// fn count(tx: &mut Transaction) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
+    ///     Box::pin(async move {
+    ///         let count = tx.get("count").await?.map_or(0, |count| count.len());
+    ///         tx.put("count", "i".repeat(count + 1))
+    ///     })
+    /// }
+    ///
+    /// tokio::spawn(async move { client.transact(count).await });
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// What `body` gives; `TooManyConflicts`; the errors of [`Transaction::commit`].
     pub async fn transact<T>(

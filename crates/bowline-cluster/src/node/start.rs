@@ -768,5 +768,6 @@ fn serve(core: &Arc<Core>, port: &Arc<Port>, listener: Box<dyn Listener>) -> Joi
         Arc::new(Service(core.clone())),
     );
     let options = core.options.peers.clone();
-    tokio::spawn(peer::serve(listener, service, port.clone(), options))
+    let grpc = service.clone().into_server();
+    tokio::spawn(peer::serve(listener, grpc, service, port.clone(), options))
 }

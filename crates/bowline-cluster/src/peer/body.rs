@@ -27,7 +27,54 @@ use super::port::Connected;
 
 const HEAD_BYTES: usize = 5;
 /// So many bytes of a message are not counted: the limit of connections bounds them.
-const FREE_BYTES: usize = 64 << 10;
+pub(super) const FREE_BYTES: usize = 64 << 10;
+
+/// The deadline of the present message, or of the silence before the next one.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    /// Since when it lasts, and whether it is between two messages.
+    since: Option<(Instant, bool)>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Silence {
+    /// Another message, or another silence, begins.
+    pub(super) fn has_ended(&mut self) {
+        self.since = None;
+    }
+
+    /// Ready when there was nothing to read for `limit`, or, within a message, when that has not ended in it.
+    pub(super) fn poll(
+        &mut self,
+        task: &mut Context<'_>,
+        is_between: bool,
+        limit: Duration,
+    ) -> Poll<()> {
+        let now = Instant::now();
+        let since = match self.since {
+            Some((since, was_between)) if was_between == is_between => since,
+            _ => {
+                self.since = Some((now, is_between));
+                now
+            }
+        };
+        let deadline = since + limit;
+        let sleep = self
+            .sleep
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        // The timer is reset when it fires, or when it would fire too late, not with each message.
+        if sleep.deadline() > deadline {
+            sleep.as_mut().reset(deadline);
+        }
+        while sleep.as_mut().poll(task).is_ready() {
+            if Instant::now() >= deadline {
+                return Poll::Ready(());
+            }
+            sleep.as_mut().reset(deadline);
+        }
+        Poll::Pending
+    }
+}
 
 /// The limits of a request.
 #[derive(Clone, Copy, Debug)]
@@ -94,9 +141,7 @@ pub(crate) struct LimitedBody<B> {
     messages: Messages,
     /// The bytes that the incomplete message takes of the port's budget.
     held: usize,
-    /// The start of the present message or silence.
-    since: Option<Instant>,
-    sleep: Option<Pin<Box<Sleep>>>,
+    silence: Silence,
 }
 
 impl<B> LimitedBody<B> {
@@ -107,8 +152,7 @@ impl<B> LimitedBody<B> {
             allowed,
             messages: Messages::default(),
             held: 0,
-            since: None,
-            sleep: None,
+            silence: Silence::default(),
         }
     }
 
@@ -117,7 +161,7 @@ impl<B> LimitedBody<B> {
         let has_ended = self.messages.take(data, self.allowed.message_bytes_max)?;
         if was_between || has_ended {
             // The present message, or the silence, begins here.
-            self.since = None;
+            self.silence.has_ended();
         }
         let kept = self.messages.received.saturating_sub(FREE_BYTES);
         if kept != self.held && !self.connected.hold(&mut self.held, kept) {
@@ -137,22 +181,8 @@ impl<B> LimitedBody<B> {
                 "a peer began a message and did not end it",
             ),
         };
-        let now = Instant::now();
-        let deadline = *self.since.get_or_insert(now) + limit;
-        let sleep = self
-            .sleep
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
-        // The timer is reset when it fires, or when it would fire too late, not with each message.
-        if sleep.deadline() > deadline {
-            sleep.as_mut().reset(deadline);
-        }
-        while sleep.as_mut().poll(task).is_ready() {
-            if Instant::now() >= deadline {
-                return Poll::Ready(Status::deadline_exceeded(format!("{what} in {limit:?}")));
-            }
-            sleep.as_mut().reset(deadline);
-        }
-        Poll::Pending
+        let polled = self.silence.poll(task, self.messages.is_between(), limit);
+        polled.map(|()| Status::deadline_exceeded(format!("{what} in {limit:?}")))
     }
 }
 

@@ -13,10 +13,10 @@
 //! a failure of the connection counts: a refusal by the peer is an answer.
 
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
 use parking_lot::Mutex;
@@ -24,12 +24,16 @@ use tokio::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use super::frames::{self, Outgoing};
 use super::options::PeerOptions;
 use crate::log_limit::{LogLimit, and_more};
 use crate::types::{LeaderId, LogId, NodeId};
 
 /// How long a peer may be unreached after the start before that is logged.
 const UNREACHED_GRACE: Duration = Duration::from_secs(5);
+
+/// How long a peer that does not speak frames is asked over gRPC. It may be replaced by a newer program at any time.
+const GRPC_PERIOD: Duration = Duration::from_secs(30);
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +73,12 @@ struct State {
     /// The index of the next URL.
     next: usize,
     channels: [Option<Channel>; 4],
+    /// The connections that carry frames and that no call uses, of replication and of heartbeats.
+    idle: [Option<Outgoing>; 2],
+    /// Grows with each failure and change of URLs: an older connection is not used again.
+    generation: u64,
+    /// Until when the peer, which did not speak frames, is asked over gRPC.
+    grpc_until: Option<Instant>,
     /// The earliest time of the next connection.
     not_before: Option<Instant>,
     /// The time of the first failure since the last answer.
@@ -110,6 +120,9 @@ impl Link {
                 urls,
                 next: 0,
                 channels: [const { None }; 4],
+                idle: [const { None }; 2],
+                generation: 0,
+                grpc_until: None,
                 not_before: None,
                 failing_since: None,
                 was_reached: false,
@@ -200,7 +213,9 @@ impl Link {
             state.urls = urls.to_vec();
             state.next = 0;
             state.channels = [const { None }; 4];
-            state.not_before = None;
+            state.idle = [const { None }; 2];
+            state.generation += 1;
+            (state.not_before, state.grpc_until) = (None, None);
         }
     }
 
@@ -210,16 +225,7 @@ impl Link {
         if let Some(channel) = &state.channels[lane as usize] {
             return Ok(self.over(channel.clone()));
         }
-        if state.not_before.is_some_and(|at| Instant::now() < at) {
-            let failures = self.failures.load(Ordering::Relaxed);
-            let waiting = Waiting { failures };
-            let mut status = Status::unavailable(waiting.to_string());
-            status.set_source(Arc::new(waiting));
-            return Err(status);
-        }
-        let Some(url) = state.urls.get(state.next).or(state.urls.first()) else {
-            return Err(Status::unavailable("the peer has no peer URL"));
-        };
+        let url = self.next_url(&state)?;
         let endpoint = Endpoint::from_shared(url.clone())
             .map_err(|error| Status::unavailable(format!("peer URL {url:?}: {error}")))?;
         let endpoint = endpoint
@@ -232,6 +238,68 @@ impl Link {
         let channel = self.options.network.channel(endpoint);
         state.channels[lane as usize] = Some(channel.clone());
         Ok(self.over(channel))
+    }
+
+    /// The URL at which the peer is reached next.
+    fn next_url(&self, state: &State) -> Result<String, Status> {
+        if state.not_before.is_some_and(|at| Instant::now() < at) {
+            let failures = self.failures.load(Ordering::Relaxed);
+            let waiting = Waiting { failures };
+            let mut status = Status::unavailable(waiting.to_string());
+            status.set_source(Arc::new(waiting));
+            return Err(status);
+        }
+        let url = state.urls.get(state.next).or(state.urls.first());
+        let none = || Status::unavailable("the peer has no peer URL");
+        url.cloned().ok_or_else(none)
+    }
+
+    /// A connection of `lane` that carries frames, and the generation with which it is given back; `None` when the peer does
+    /// not speak them.
+    pub(crate) async fn frames(&self, lane: Lane) -> Result<Option<(Outgoing, u64)>, Status> {
+        let (url, generation) = {
+            let mut state = self.state.lock();
+            let generation = state.generation;
+            let slot = state.idle.get_mut(lane as usize);
+            // The peer closes one that is silent for minutes.
+            if let Some(mut frames) = slot.and_then(Option::take)
+                && frames.is_open()
+            {
+                return Ok(Some((frames, generation)));
+            }
+            if state.grpc_until.is_some_and(|until| Instant::now() < until) {
+                return Ok(None);
+            }
+            (self.next_url(&state)?, generation)
+        };
+        let limit = self.options.connect_timeout;
+        let connecting = async {
+            let stream = self.options.network.connect(&url).await?;
+            frames::connect(stream, self.options.message_bytes_max).await
+        };
+        let connected = tokio::time::timeout(limit, connecting).await;
+        let connected = connected.unwrap_or_else(|_| {
+            let text = format!("no connection in {limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, text))
+        });
+        match connected.map_err(frames::broken)? {
+            Some(frames) => Ok(Some((frames, generation))),
+            None => {
+                tracing::debug!(url, "a peer does not speak frames: it is asked over gRPC");
+                self.state.lock().grpc_until = Some(Instant::now() + GRPC_PERIOD);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes a connection back, for the next call.
+    pub(crate) fn give_back(&self, lane: Lane, generation: u64, frames: Outgoing) {
+        let mut state = self.state.lock();
+        if state.generation == generation
+            && let Some(slot) = state.idle.get_mut(lane as usize)
+        {
+            *slot = Some(frames);
+        }
     }
 
     fn over(&self, channel: Channel) -> GrpcClient<Channel> {
@@ -296,6 +364,8 @@ impl Link {
             return;
         }
         state.channels[lane as usize] = None;
+        state.idle = [const { None }; 2];
+        state.generation += 1;
         state.next = (state.next + 1) % state.urls.len().max(1);
         // A request that timed out has already waited.
         if !is_answer && status.code() != Code::DeadlineExceeded {
@@ -379,7 +449,7 @@ mod tests {
 
     fn broken() -> Status {
         let mut status = Status::unavailable("transport error");
-        status.set_source(Arc::new(std::io::Error::other("connection refused")));
+        status.set_source(Arc::new(io::Error::other("connection refused")));
         status
     }
 

@@ -8,6 +8,7 @@
 //! | a silent connection, an incomplete preface | [`Inbound`] |
 //! | an incomplete frame or head, a dead peer | pings, which stay unanswered then |
 //! | requests of a connection, their heads | HTTP/2's limits |
+//! | connections that carry frames | [`frames`], with the same limits |
 //! | messages | [`LimitedBody`] |
 //! | replies that are not read | [`WriteDeadline`], [`UnsentReplies`] |
 //! | bytes from strangers | a rate, by address ([`Port`]) |
@@ -38,6 +39,7 @@ use tonic::codegen::{Service, http};
 
 use super::PeerOptions;
 use super::body::{Allowed, LimitedBody};
+use super::frames::{self, Appends, Begun, Sniffed};
 use super::network::{Connection, Listener};
 use super::port::{Connected, Port};
 use crate::log_limit::{LogLimit, and_more};
@@ -49,10 +51,11 @@ const APPEND: &str = "Append";
 /// The largest message except appends, proposals and parts of snapshots.
 const SMALL_MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// Serves `service` at `listener`, until dropped.
+/// Serves `service`, and `appends` to connections that carry frames, at `listener`, until dropped.
 pub(crate) async fn serve<S>(
     listener: Box<dyn Listener>,
     service: S,
+    appends: Arc<dyn Appends>,
     port: Arc<Port>,
     options: PeerOptions,
 ) where
@@ -92,14 +95,26 @@ pub(crate) async fn serve<S>(
             continue;
         };
         let (builder, service) = (builder.clone(), service.clone());
-        let message_bytes_max = options.message_bytes_max;
-        connections.spawn(connection(
-            builder,
-            stream,
-            service,
-            connected,
-            message_bytes_max,
-        ));
+        let (appends, message_bytes_max) = (appends.clone(), options.message_bytes_max);
+        connections.spawn(async move {
+            let mut stream = Inbound::new(stream, connected.clone());
+            let ended = match frames::sniff(&mut stream).await {
+                Ok(Sniffed::Frames(read)) => {
+                    let serving =
+                        frames::serve(stream, read, appends, connected, message_bytes_max);
+                    serving.await
+                }
+                Ok(Sniffed::Other(read)) => {
+                    let stream = Begun::new(read, stream);
+                    connection(builder, stream, service, connected, message_bytes_max).await;
+                    Ok(())
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection of a peer ended");
+            }
+        });
     }
 }
 
@@ -130,7 +145,7 @@ fn builder(options: &PeerOptions, port: &Port) -> Builder<TokioExecutor> {
 
 async fn connection<S>(
     builder: Builder<TokioExecutor>,
-    stream: Box<dyn Connection>,
+    stream: Begun<Inbound<Box<dyn Connection>>>,
     service: S,
     connected: Arc<Connected>,
     message_bytes_max: usize,
@@ -144,7 +159,6 @@ async fn connection<S>(
         + 'static,
     S::Future: Send,
 {
-    let stream = Inbound::new(stream, connected.clone());
     let strangers = Arc::new(Strangers::default());
     let counted = strangers.clone();
     let unread_timeout = connected.limits().unread_timeout;

@@ -1,4 +1,5 @@
-//! The connections between members, over gRPC (`bowline.peer.v1`).
+//! The connections between members: messages of `bowline.peer.v1`, as `frames` where there are many of them, and over gRPC
+//! otherwise.
 //!
 //! *Lanes.* Replication, heartbeats and snapshots have a connection each, so that a heartbeat never waits
 //! behind a megabyte. Connections are made on demand, move to the peer's next URL when they fail, and are
@@ -18,6 +19,7 @@
 mod address;
 mod body;
 mod client;
+pub(crate) mod frames;
 pub(crate) mod link;
 mod listener;
 pub(crate) mod network;

@@ -9,7 +9,8 @@ use std::net::SocketAddr;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
 /// Makes and takes connections.
@@ -19,6 +20,9 @@ pub trait Network: fmt::Debug + Send + Sync {
 
     /// A channel to a peer. The first request connects it.
     fn channel(&self, endpoint: Endpoint) -> Channel;
+
+    /// Connects to a peer at a URL.
+    fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>>;
 }
 
 /// Takes connections at an address.
@@ -49,6 +53,21 @@ impl Network for Tcp {
 
     fn channel(&self, endpoint: Endpoint) -> Channel {
         endpoint.tcp_nodelay(true).connect_lazy()
+    }
+
+    fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+        async move {
+            let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
+            let uri: Uri = { url.parse() }.map_err(|error| invalid(format!("{url:?}: {error}")))?;
+            let authority = uri.authority();
+            let authority = authority.ok_or_else(|| invalid(format!("{url:?} names no host")))?;
+            // An address of IPv6 stands in brackets.
+            let host = authority.host().trim_matches(['[', ']']);
+            let stream = TcpStream::connect((host, authority.port_u16().unwrap_or(80))).await?;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Connection>)
+        }
+        .boxed()
     }
 }
 

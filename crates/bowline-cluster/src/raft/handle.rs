@@ -9,7 +9,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_proto::peer::peer_server::PeerServer;
 use bowline_storage::vfs::Vfs;
 use openraft::alias::{InstantOf, SnapshotOf, WatchReceiverOf};
 use openraft::async_runtime::WatchReceiver as _;
@@ -291,7 +290,7 @@ impl Raft {
         data_dir: &Path,
         peers: Peers,
         service: Arc<dyn PeerService>,
-    ) -> PeerServer<PeerGrpc<StateMachine>> {
+    ) -> Arc<PeerGrpc<StateMachine>> {
         let arrival = self.arrival.clone();
         peer_service(self.inner.clone(), vfs, data_dir, arrival, peers, service)
     }

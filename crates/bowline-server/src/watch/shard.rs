@@ -9,6 +9,7 @@ use bowline::{DbReader, Range, Revision, Watcher};
 use bowline_cluster::blocking;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
+use prost::Message;
 
 use super::budget::Budget;
 use super::catch_up::{self, Job, Task};
@@ -255,7 +256,8 @@ impl Shard {
         let queue = &watch.stream.queue;
         let fragment_bytes = self.options.fragment_bytes;
         let is_whole = !watch.wants.fragments
-            || events.iter().map(Bytes::len).sum::<usize>() <= fragment_bytes;
+            || events.iter().map(in_message).sum::<usize>()
+                <= room(watch.id, revision, fragment_bytes);
         if is_whole {
             let mut message = response(watch.id, revision, events);
             let offer = queue.offer(&mut message, sharing, &mut watch.last);
@@ -366,20 +368,37 @@ impl Shard {
     }
 }
 
-/// Splits events into messages of up to `bytes_max`, with one event at least; all but the last are marked as
-/// fragments.
+/// The bytes that an event takes in a message.
+fn in_message(event: &Bytes) -> usize {
+    const TAG_BYTES: usize = 1;
+    TAG_BYTES + prost::length_delimiter_len(event.len()) + event.len()
+}
+
+/// The bytes of events for which there is room in a message. It is smaller than `bytes_max`, as etcd's is.
+fn room(id: i64, revision: Revision, bytes_max: usize) -> usize {
+    /// The header's ids and its term, which are filled in when it is sent, and their tags.
+    const HEADER_BYTES_MAX: usize = 3 * 11;
+    let head = WatchMessage {
+        fragment: true,
+        ..response(id, revision, Vec::new())
+    };
+    bytes_max.saturating_sub(head.encoded_len() + HEADER_BYTES_MAX + 1)
+}
+
+/// Splits events into messages of less than `bytes_max`, or of one event; all but the last are marked as fragments.
 fn fragments(
     id: i64,
     revision: Revision,
     events: Vec<Bytes>,
     bytes_max: usize,
 ) -> Vec<WatchMessage> {
+    let room = room(id, revision, bytes_max);
     let mut parts = Vec::new();
     let mut part = Vec::new();
     let mut bytes = 0;
     for event in events {
-        let size = event.len();
-        if bytes + size > bytes_max && !part.is_empty() {
+        let size = in_message(&event);
+        if bytes + size > room && !part.is_empty() {
             parts.push(WatchMessage {
                 fragment: true,
                 ..response(id, revision, std::mem::take(&mut part))
@@ -434,10 +453,34 @@ mod tests {
         for (number, part) in parts.iter().enumerate() {
             assert_eq!(part.fragment, number != last);
             assert!(!part.events.is_empty());
-            let bytes: usize = part.events.iter().map(Bytes::len).sum();
-            assert!(bytes <= 1000 || part.events.len() == 1);
+            assert!(part.encoded_len() < 1000 || part.events.len() == 1);
             seen.extend(part.events.iter().map(|event| event[0]));
         }
         assert_eq!(seen, (0..sizes.len() as u8).collect::<Vec<_>>());
+    }
+
+    /// Only the events were counted, and not what is around them: a fragment was up to some dozens of bytes longer than a
+    /// message may be. Found by the comparison with etcd 3.7.3 after 471,000 requests.
+    #[test]
+    fn a_fragment_is_shorter_than_a_message_may_be() {
+        const BYTES_MAX: usize = 1000;
+        for size in 1..BYTES_MAX / 2 {
+            let events = vec![Bytes::from(vec![7; size]); 2 * BYTES_MAX / size + 2];
+            let count = events.len();
+            let parts = fragments(i64::MAX, Revision::new(1 << 40), events, BYTES_MAX);
+            let mut seen = 0;
+            for mut part in parts {
+                seen += part.events.len();
+                let header = part.header.as_mut().unwrap();
+                (header.cluster_id, header.member_id) = (u64::MAX, u64::MAX);
+                header.raft_term = u64::MAX;
+                let bytes = part.encoded_len();
+                assert!(
+                    bytes < BYTES_MAX || part.events.len() == 1,
+                    "{size}: {bytes}"
+                );
+            }
+            assert_eq!(seen, count);
+        }
     }
 }

@@ -63,6 +63,9 @@ pub(crate) fn unsent(step: &Step, version: (u32, u32), names: &Names) -> Option<
             if may_keep_what_is_deleted(txn) {
                 return Some("a put that keeps what its transaction has deleted ends the process");
             }
+            if orders_chosen_ids(txn, &names.chosen) {
+                return Some("of two ids that a server chose, either may be the smaller one");
+            }
             txn_since(txn)
         }
         Step::Alarm(alarm) if alarm.action != 0 && alarm.alarm == 0 => {
@@ -235,6 +238,41 @@ fn collect<'a>(
     }
 }
 
+/// Whether a condition asks which of two leases has the smaller id, where servers chose at least one of them.
+fn orders_chosen_ids(txn: &pb::TxnRequest, chosen: &[i64]) -> bool {
+    use pb::compare::{CompareResult, TargetUnion};
+    let orders = txn.compare.iter().any(|compare| {
+        let is_order = [CompareResult::Less, CompareResult::Greater].contains(&compare.result());
+        let of_lease = match &compare.target_union {
+            Some(TargetUnion::Lease(id)) => chosen.contains(id),
+            _ => false,
+        };
+        is_order && of_lease
+    });
+    let ops = txn.success.iter().chain(&txn.failure);
+    let mut inner = ops.filter_map(|op| match &op.request {
+        Some(Op::RequestTxn(inner)) => Some(inner),
+        _ => None,
+    });
+    orders || inner.any(|inner| orders_chosen_ids(inner, chosen))
+}
+
+/// The transaction of a step, if Bowline has refused it for its work.
+fn refused_for_its_work<'a>(step: &'a Step, ours: &str) -> Option<&'a pb::TxnRequest> {
+    let step = match step {
+        Step::With(_, _, inner) => inner,
+        step => step,
+    };
+    match step {
+        Step::Txn(txn)
+            if ours.starts_with("ResourceExhausted: the transaction looks at too many") =>
+        {
+            Some(txn)
+        }
+        _ => None,
+    }
+}
+
 /// Why nothing after a step can be compared: Bowline refused a transaction for its work, which etcd did. What it looks
 /// at is known of etcd's reply only, so the values that conditions read are left as room below the budget.
 pub(crate) fn ends_a_sequence(
@@ -243,14 +281,31 @@ pub(crate) fn ends_a_sequence(
     ours: &str,
 ) -> Option<&'static str> {
     const LARGE_BYTES: usize = 16 << 20;
-    let step = match step {
-        Step::With(_, _, inner) => inner,
-        step => step,
-    };
-    let is_refused = ours.starts_with("ResourceExhausted: the transaction looks at too many");
-    let is_large = matches!(step, Step::Txn(_)) && etcd_reply_bytes > LARGE_BYTES;
-    (is_refused && is_large)
+    refused_for_its_work(step, ours)?;
+    (etcd_reply_bytes > LARGE_BYTES)
         .then_some("a transaction that looks at too much is refused: the sequence ends")
+}
+
+/// Why two refusals of a step may differ: etcd refused a transaction for something within it, and Bowline before that for its
+/// work. A value is at most one and a half MiB long, so as much work as that has many ranges.
+pub(crate) fn are_both_refused(
+    step: &Step,
+    is_refused_by_etcd: bool,
+    ours: &str,
+) -> Option<&'static str> {
+    const RANGES: usize = 11;
+    fn ranges(txn: &pb::TxnRequest) -> usize {
+        let ops = txn.success.iter().chain(&txn.failure);
+        ops.map(|op| match &op.request {
+            Some(Op::RequestRange(_)) => 1,
+            Some(Op::RequestTxn(inner)) => ranges(inner),
+            _ => 0,
+        })
+        .sum()
+    }
+    let txn = refused_for_its_work(step, ours)?;
+    (is_refused_by_etcd && ranges(txn) >= RANGES)
+        .then_some("a transaction that both refuse, one of them for its work")
 }
 
 /// Makes the same what two servers have for themselves.

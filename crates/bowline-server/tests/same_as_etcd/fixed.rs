@@ -20,6 +20,13 @@ fn put(key: &'static str, value: &'static str) -> pb::PutRequest {
     }
 }
 
+fn valued(key: &'static str, bytes: usize) -> pb::PutRequest {
+    pb::PutRequest {
+        value: vec![b'x'; bytes].into(),
+        ..put(key, "")
+    }
+}
+
 fn delete(key: &'static str) -> pb::DeleteRangeRequest {
     pb::DeleteRangeRequest {
         key: key.into(),
@@ -482,6 +489,27 @@ fn sequences() -> Vec<(&'static str, Vec<Step>)> {
                 Step::Txn(txn(vec![])),
                 alarm(2, 0, 2),
                 Step::Txn(txn(vec![within(Op::RequestRange(all()))])),
+            ],
+        ),
+        (
+            "a fragment is shorter than a message may be",
+            vec![
+                Step::Watch(
+                    0,
+                    streams::create(pb::WatchCreateRequest {
+                        key: "\0".into(),
+                        range_end: "\0".into(),
+                        prev_kv: true,
+                        fragment: true,
+                        ..pb::WatchCreateRequest::default()
+                    }),
+                ),
+                // Two events of this size are a few bytes shorter than a message may be, and the message a few longer.
+                Step::Put(valued("a", 1_048_545)),
+                Step::Put(valued("b", 1_048_545)),
+                Step::Put(valued("c", 1_048_545)),
+                Step::Delete(range_of("a", "z")),
+                Step::Settle,
             ],
         ),
         (

@@ -110,6 +110,12 @@ pub(crate) async fn run(
         );
         if theirs != ours {
             if let Some(reason) =
+                differences::are_both_refused(&exact, theirs.is_refusal, &ours.text)
+            {
+                *asked.unsent.entry(reason).or_default() += 1;
+                continue;
+            }
+            if let Some(reason) =
                 differences::ends_a_sequence(&exact, of_etcd.txn_reply_bytes, &ours.text)
             {
                 *asked.unsent.entry(reason).or_default() += steps.len() - at - 1;

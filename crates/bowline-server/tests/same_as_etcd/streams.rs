@@ -225,7 +225,7 @@ impl Stream {
             self.problems
                 .push(format!("watch {id}: {last} in a message of {revision}"));
         }
-        if message.fragment && message.events.len() > 1 && message.encoded_len() > FRAGMENT_BYTES {
+        if message.fragment && message.events.len() > 1 && message.encoded_len() >= FRAGMENT_BYTES {
             let size = message.encoded_len();
             self.problems
                 .push(format!("watch {id}: a fragment of {size} bytes"));

@@ -107,6 +107,15 @@ impl peer::Network for Host {
     fn channel(&self, endpoint: Endpoint) -> Channel {
         Host::channel(self, &endpoint)
     }
+
+    fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, io::Result<Box<dyn peer::Connection>>> {
+        async move {
+            let uri = { url.parse() }.map_err(io::Error::other)?;
+            let socket = self.clone().connect(uri).await?.into_inner();
+            Ok(Box::new(socket) as Box<dyn peer::Connection>)
+        }
+        .boxed()
+    }
 }
 
 /// A port of a host that listens.

@@ -31,6 +31,10 @@ impl Network for Pipe {
     fn channel(&self, endpoint: Endpoint) -> Channel {
         Tcp.channel(endpoint)
     }
+
+    fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>> {
+        Tcp.connect(url)
+    }
 }
 
 impl Listener for Pipe {

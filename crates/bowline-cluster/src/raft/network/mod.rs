@@ -36,8 +36,9 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
     StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use tonic::{Code, Response, Status, Streaming};
+use tonic::{Code, Response, Status};
 
+use crate::peer::frames::{self, Boxed};
 use crate::peer::link::{Lane, Link, is_unreachable, jittered};
 use crate::peer::{Peers, SnapshotData};
 use crate::types::{LeaderId, Member, NodeId, TypeConfig, Vote};
@@ -46,6 +47,8 @@ use flight::Flight;
 pub use service::{PeerGrpc, PeerService, peer_service};
 
 type RpcError = RPCError<TypeConfig>;
+/// What has become of a request.
+type Answered = Result<StreamAppendResult<TypeConfig>, RpcError>;
 
 /// The shortest and the longest wait before a failed snapshot is sent again.
 const SNAPSHOT_BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -149,6 +152,83 @@ impl Network {
         failure(&self.peers, &self.link, self.lane, action, status)
     }
 
+    /// Sends a stream of requests; `is_one` says that it has exactly one.
+    async fn append<S>(
+        &self,
+        input: S,
+        is_one: bool,
+    ) -> Result<BoxStream<'static, Answered>, RpcError>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        let action = RPCTypes::AppendEntries;
+        // openraft waits after a failure before it yields the first request, and nowhere else. A
+        // transport that fails to connect takes no request: without this line nothing would wait.
+        let mut input = input;
+        let Some(first) = input.next().await else {
+            return Ok(Box::pin(stream::empty()));
+        };
+        let failed = |status| self.failure(action, &status);
+        let frames = self.link.frames(self.lane).await.map_err(failed)?;
+        let flight = Flight::default();
+        let from = self.peers.sender(&self.link);
+        // All requests of a stream have the same term.
+        let leader = first.vote.leader_id;
+        let link = self.link.clone();
+        let peers = self.peers.clone();
+        // Another may be sent in parts.
+        let is_one = is_one && first.entries.is_empty();
+        let mut input = stream::iter([first]).chain(input);
+        let sending = flight.clone();
+        let parts = stream::poll_fn(move |context| sending.poll_request(context, &mut input));
+        let mut sequence = 0;
+        let requests = parts.flat_map(stream::iter).map(move |request| {
+            // Before it is sent: a lease read must not return a state from before this commit.
+            peers.announce(request.leader_commit.map(|id| id.index));
+            sequence += 1;
+            let first = (sequence == 1).then_some(from);
+            let mut message = wire::put_append(sequence, first, &request);
+            if sequence == 1 {
+                let acknowledged = link.acknowledged(&leader);
+                message.acknowledged = acknowledged.as_ref().map(wire::put_log_id);
+                let news = peers.news_for(&link);
+                message.acknowledgements = news.map_or_else(Vec::new, |news| {
+                    news.iter().map(wire::put_acknowledgement).collect()
+                });
+            }
+            message
+        });
+        let arriving: Boxed<bowline_proto::peer::AppendReply> = match frames {
+            Some((frames, generation)) => {
+                let (link, lane) = (self.link.clone(), self.lane);
+                let done = move |frames| link.give_back(lane, generation, frames);
+                Box::pin(frames::call(frames, requests, is_one, done))
+            }
+            None => {
+                let mut client = self.client(action)?;
+                let limit = self.peers.options().reply_timeout;
+                Box::pin(self.answer(action, limit, client.append(requests)).await?)
+            }
+        };
+        let replies = Replies {
+            peers: self.peers.clone(),
+            link: self.link.clone(),
+            lane: self.lane,
+            arriving,
+            flight,
+            received: 0,
+            leader,
+        };
+        let replies = stream::unfold(Some(replies), |replies| async move {
+            let mut replies = replies?;
+            let reply = replies.next().await?;
+            // An error is the last item.
+            let rest = matches!(reply, Ok(Ok(_))).then_some(replies);
+            Some((reply, rest))
+        });
+        Ok(Box::pin(replies))
+    }
+
     /// Waits up to `limit` for an answer.
     async fn answer<T>(
         &self,
@@ -209,7 +289,7 @@ struct Replies {
     peers: Peers,
     link: Arc<Link>,
     lane: Lane,
-    streaming: Streaming<bowline_proto::peer::AppendReply>,
+    arriving: Boxed<bowline_proto::peer::AppendReply>,
     /// The requests that wait for their replies; `received` counts the replies.
     flight: Flight,
     received: u64,
@@ -237,8 +317,8 @@ impl Replies {
         let limit = self.peers.options().reply_timeout;
         let message = loop {
             let asked = self.flight.is_awaited();
-            match tokio::time::timeout(limit, self.streaming.message()).await {
-                Ok(message) => break message,
+            match tokio::time::timeout(limit, self.arriving.next()).await {
+                Ok(message) => break message.transpose(),
                 Err(_) if asked => break Err(late(limit)),
                 // No request was pending when the wait began.
                 Err(_) => {}
@@ -283,10 +363,10 @@ impl RaftNetworkV2<TypeConfig> for Network {
     async fn append_entries(
         &mut self,
         request: AppendEntriesRequest<TypeConfig>,
-        option: RPCOption,
+        _option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RpcError> {
         let last = flight::last_entry(&request);
-        let mut replies = self.stream_append(stream::iter([request]), option).await?;
+        let mut replies = self.append(stream::iter([request]), true).await?;
         let mut matched = None;
         // A large request is sent in parts.
         while let Some(reply) = replies.next().await {
@@ -318,60 +398,7 @@ impl RaftNetworkV2<TypeConfig> for Network {
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
         Box::pin(async move {
-            let action = RPCTypes::AppendEntries;
-            // openraft waits after a failure before it yields the first request, and nowhere else. A
-            // transport that fails to connect takes no request: without this line nothing would wait.
-            let mut input = input;
-            let Some(first) = input.next().await else {
-                let none: BoxStream<'s, _> = Box::pin(stream::empty());
-                return Ok(none);
-            };
-            let mut client = self.client(action)?;
-            let flight = Flight::default();
-            let from = self.peers.sender(&self.link);
-            // All requests of a stream have the same term.
-            let leader = first.vote.leader_id;
-            let link = self.link.clone();
-            let peers = self.peers.clone();
-            let mut input = stream::iter([first]).chain(input);
-            let sending = flight.clone();
-            let parts = stream::poll_fn(move |context| sending.poll_request(context, &mut input));
-            let mut sequence = 0;
-            let requests = parts.flat_map(stream::iter).map(move |request| {
-                // Before it is sent: a lease read must not return a state from before this commit.
-                peers.announce(request.leader_commit.map(|id| id.index));
-                sequence += 1;
-                let first = (sequence == 1).then_some(from);
-                let mut message = wire::put_append(sequence, first, &request);
-                if sequence == 1 {
-                    let acknowledged = link.acknowledged(&leader);
-                    message.acknowledged = acknowledged.as_ref().map(wire::put_log_id);
-                    let news = peers.news_for(&link);
-                    message.acknowledgements = news.map_or_else(Vec::new, |news| {
-                        news.iter().map(wire::put_acknowledgement).collect()
-                    });
-                }
-                message
-            });
-            let limit = self.peers.options().reply_timeout;
-            let streaming = self.answer(action, limit, client.append(requests)).await?;
-            let replies = Replies {
-                peers: self.peers.clone(),
-                link: self.link.clone(),
-                lane: self.lane,
-                streaming,
-                flight,
-                received: 0,
-                leader,
-            };
-            let replies = stream::unfold(Some(replies), |replies| async move {
-                let mut replies = replies?;
-                let reply = replies.next().await?;
-                // An error is the last item.
-                let rest = matches!(reply, Ok(Ok(_))).then_some(replies);
-                Some((reply, rest))
-            });
-            let replies: BoxStream<'s, _> = Box::pin(replies);
+            let replies: BoxStream<'s, _> = self.append(input, false).await?;
             Ok(replies)
         })
     }

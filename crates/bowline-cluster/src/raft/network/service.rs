@@ -17,12 +17,16 @@ use openraft::Raft;
 use openraft::alias::SnapshotOf;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::metrics::RaftMetrics;
-use openraft::raft::{AppendEntriesRequest, StreamAppendResult, VoteRequest, VoteResponse};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, StreamAppendError, StreamAppendResult,
+    VoteRequest, VoteResponse,
+};
 use openraft::storage::RaftStateMachine;
 use parking_lot::Mutex;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::wire;
+use crate::peer::frames::{Appends, Boxed};
 use crate::peer::port::Connected;
 use crate::peer::receiver::Receiver;
 use crate::peer::{
@@ -111,7 +115,7 @@ where
     service: Arc<dyn PeerService>,
 }
 
-/// The service for a tonic server: Raft's requests go to `raft`, the others to `service`. Snapshots arrive in
+/// The service for a port: Raft's requests go to `raft`, the others to `service`. Snapshots arrive in
 /// `INCOMING_DIR` of `data_dir`, one at a time under `arrival`.
 pub fn peer_service<M>(
     raft: Raft<TypeConfig, M>,
@@ -120,22 +124,31 @@ pub fn peer_service<M>(
     arrival: Arc<tokio::sync::Mutex<()>>,
     peers: Peers,
     service: Arc<dyn PeerService>,
-) -> PeerServer<PeerGrpc<M>>
+) -> Arc<PeerGrpc<M>>
 where
     M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
 {
-    let message_bytes_max = peers.options().message_bytes_max;
-    let grpc = PeerGrpc {
+    Arc::new(PeerGrpc {
         raft,
         vfs,
         incoming: data_dir.join(INCOMING_DIR),
         arrival,
         peers,
         service,
-    };
-    PeerServer::new(grpc)
-        .max_decoding_message_size(message_bytes_max)
-        .max_encoding_message_size(usize::MAX)
+    })
+}
+
+impl<M> PeerGrpc<M>
+where
+    M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
+{
+    /// The service for a tonic server.
+    pub fn into_server(self: Arc<Self>) -> PeerServer<PeerGrpc<M>> {
+        let message_bytes_max = self.peers.options().message_bytes_max;
+        PeerServer::from_arc(self)
+            .max_decoding_message_size(message_bytes_max)
+            .max_encoding_message_size(usize::MAX)
+    }
 }
 
 fn stopped(error: impl std::fmt::Display) -> Status {
@@ -170,10 +183,15 @@ fn recognize(connected: Option<&Arc<Connected>>) {
 
 /// The requests of one stream, up to the first refused one.
 struct Requests {
-    streaming: Streaming<proto::AppendRequest>,
+    arriving: Boxed<proto::AppendRequest>,
+    ending: Arc<Mutex<Ending>>,
+    checks: Checks,
+}
+
+/// Checks the requests of one stream.
+struct Checks {
     peers: Peers,
     received: u64,
-    ending: Arc<Mutex<Ending>>,
     service: Arc<dyn PeerService>,
     from: NodeId,
     /// What this member knows, and the last vote compared with that.
@@ -194,9 +212,20 @@ impl Requests {
     }
 
     async fn try_next(&mut self) -> Result<Option<AppendEntriesRequest<TypeConfig>>, Status> {
-        let Some(mut request) = self.streaming.message().await? else {
-            return Ok(None);
-        };
+        match self.arriving.next().await.transpose()? {
+            Some(request) => self.checks.check(request).await.map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+impl Checks {
+    /// The request, for openraft.
+    async fn check(
+        &mut self,
+        request: proto::AppendRequest,
+    ) -> Result<AppendEntriesRequest<TypeConfig>, Status> {
+        let mut request = request;
         self.received += 1;
         if self.received == 1 || request.sender.is_some() {
             self.from = self.peers.check(request.sender)?;
@@ -242,7 +271,7 @@ impl Requests {
             let all = wire::get_acknowledgements(acknowledgements, &vote)?;
             self.service.remember(&vote, all).await?;
         }
-        Ok(Some(request))
+        Ok(request)
     }
 
     /// An acknowledged entry may be committed, and then every member has to apply it.
@@ -271,8 +300,6 @@ fn known_of(metrics: &RaftMetrics<TypeConfig>) -> wire::Known {
         last_index: metrics.last_log_index,
     }
 }
-
-type Boxed<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
 /// The replies of one stream.
 struct Replies<S> {
@@ -322,6 +349,41 @@ where
 {
     fn check(&self, sender: Option<proto::Sender>) -> Result<NodeId, Status> {
         self.peers.check(sender)
+    }
+
+    fn checks(&self, connected: Option<Arc<Connected>>) -> Checks {
+        let metrics = self.raft.metrics();
+        Checks {
+            known: Arc::new(move || known_of(&metrics.borrow_watched())),
+            checked: None,
+            connected,
+            peers: self.peers.clone(),
+            received: 0,
+            service: self.service.clone(),
+            from: 0,
+        }
+    }
+
+    /// The answers to a stream of appends.
+    fn answers(
+        &self,
+        arriving: Boxed<proto::AppendRequest>,
+        connected: Option<Arc<Connected>>,
+    ) -> Boxed<proto::AppendReply> {
+        let ending = Arc::new(Mutex::new(Ending::Open));
+        let requests = Requests {
+            arriving,
+            ending: ending.clone(),
+            checks: self.checks(connected),
+        };
+        let requests = stream::unfold(requests, Requests::next);
+        let replies = Replies {
+            results: Box::pin(self.raft.stream_append(requests)),
+            sent: 0,
+            ending,
+        };
+        let replies = stream::unfold(Some(replies), |replies| async { replies?.next().await });
+        Box::pin(replies)
     }
 
     /// A member that may not lead refuses a leadership transfer.
@@ -467,38 +529,59 @@ where
     }
 }
 
+impl<M> Appends for PeerGrpc<M>
+where
+    M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
+{
+    fn stream(
+        &self,
+        requests: Boxed<proto::AppendRequest>,
+        connected: Arc<Connected>,
+    ) -> Boxed<proto::AppendReply> {
+        self.answers(requests, Some(connected))
+    }
+
+    fn one(
+        &self,
+        request: proto::AppendRequest,
+        connected: Arc<Connected>,
+    ) -> BoxFuture<'_, Result<proto::AppendReply, Status>> {
+        let mut checks = self.checks(Some(connected));
+        Box::pin(async move {
+            let request = checks.check(request).await?;
+            let previous = request.prev_log_id;
+            let last = super::flight::last_entry(&request);
+            let answer = self.raft.append_entries(request).await.map_err(stopped)?;
+            let result = match answer {
+                AppendEntriesResponse::Success => Ok(last),
+                AppendEntriesResponse::PartialSuccess(matched) => Ok(matched),
+                AppendEntriesResponse::HigherVote(vote) => Err(StreamAppendError::HigherVote(vote)),
+                // Without a previous entry there is none that can be missing.
+                AppendEntriesResponse::Conflict => {
+                    Err(StreamAppendError::Conflict(previous.ok_or_else(|| {
+                        Status::internal("a conflict before the first entry")
+                    })?))
+                }
+            };
+            Ok(wire::put_append_reply(1, &result))
+        })
+    }
+}
+
 #[tonic::async_trait]
 impl<M> Peer for PeerGrpc<M>
 where
     M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
 {
-    type AppendStream = Boxed<Result<proto::AppendReply, Status>>;
+    type AppendStream = Boxed<proto::AppendReply>;
 
     async fn append(
         &self,
         request: Request<Streaming<proto::AppendRequest>>,
     ) -> Result<Response<Self::AppendStream>, Status> {
-        let ending = Arc::new(Mutex::new(Ending::Open));
-        let metrics = self.raft.metrics();
-        let requests = Requests {
-            known: Arc::new(move || known_of(&metrics.borrow_watched())),
-            checked: None,
-            connected: connection_of(&request),
-            streaming: request.into_inner(),
-            peers: self.peers.clone(),
-            received: 0,
-            ending: ending.clone(),
-            service: self.service.clone(),
-            from: 0,
-        };
-        let requests = stream::unfold(requests, Requests::next);
-        let replies = Replies {
-            results: Box::pin(self.raft.stream_append(requests)),
-            sent: 0,
-            ending,
-        };
-        let replies = stream::unfold(Some(replies), |replies| async { replies?.next().await });
-        Ok(Response::new(Box::pin(replies)))
+        let connected = connection_of(&request);
+        let arriving = Box::pin(request.into_inner());
+        Ok(Response::new(self.answers(arriving, connected)))
     }
 
     async fn vote(

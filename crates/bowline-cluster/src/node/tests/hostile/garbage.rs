@@ -1,15 +1,18 @@
 //! Random messages on the peer port, through to where they are applied.
 
+use std::net::SocketAddr;
+
 use bowline::Revision;
 use bowline_proto::peer as proto;
 use bowline_testing::Seed;
 use prost::Message;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::transport::Channel;
 
 use super::super::*;
 use super::{proposal, sender};
+use crate::peer::frames::PREFACE;
 
 /// Random changes of messages that members send, and random bytes, on the peer port of a running member,
 /// through to where they are applied: it serves, now and after a restart. Messages that carry a leader's vote
@@ -28,6 +31,7 @@ async fn send_garbage(mut random: fastrand::Rng) {
     let disk = SimDisk::new();
     let config = config("one", &disk);
     let mut node = start(&config).await;
+    let mut framed = 0;
     for round in 0..3 {
         let client = node.client();
         eventually("it leads", || client.core().is_leading()).await;
@@ -47,10 +51,19 @@ async fn send_garbage(mut random: fastrand::Rng) {
             if !is_stale(method, &bytes, term) {
                 continue;
             }
-            let sent = raw::send(channel.clone(), method, bytes.into());
-            let answered = tokio::time::timeout(PATIENCE, sent).await;
+            let answered = async {
+                if method == "Append" && random.bool() {
+                    let is_taken = send_frame(address, &bytes, &mut random).await;
+                    framed += usize::from(is_taken);
+                    return is_taken;
+                }
+                raw::send(channel.clone(), method, bytes.into())
+                    .await
+                    .is_ok()
+            };
+            let answered = tokio::time::timeout(PATIENCE, answered).await;
             let answered = answered.unwrap_or_else(|_| panic!("message {number} has no answer"));
-            taken += usize::from(answered.is_ok());
+            taken += usize::from(answered);
             if number % 100 == 0 {
                 // Not gRPC.
                 let mut stream = TcpStream::connect(address).await.unwrap();
@@ -65,11 +78,56 @@ async fn send_garbage(mut random: fastrand::Rng) {
         node.shutdown().await.unwrap();
         node = start(&config).await;
     }
+    assert!(framed > 0, "no frame got through to where it counts");
     let client = node.client();
     eventually("it leads", || client.core().is_leading()).await;
     surely(&client, &put("at last", "1")).await;
     drop(client);
     node.shutdown().await.unwrap();
+}
+
+/// Sends an append as a frame, which now and then is changed, too. Whether it was answered.
+async fn send_frame(address: SocketAddr, body: &[u8], random: &mut fastrand::Rng) -> bool {
+    const HELLO: u8 = 1;
+    const REPLY: u8 = 5;
+    let frame = |kind: u8, call: u32, body: &[u8]| {
+        let length = u32::try_from(body.len()).unwrap();
+        let head = [&length.to_le_bytes()[..], &[kind], &call.to_le_bytes()].concat();
+        [&head[..], body].concat()
+    };
+    let hello = proto::Hello {
+        version: 1,
+        body_bytes_max: 1 << 20,
+    };
+    // A request of a stream, or a call by itself.
+    let mut sent = frame(random.u8(2..4), 1, body);
+    let is_changed = random.u8(..4) == 0;
+    if is_changed {
+        mutate(&mut sent, random);
+    }
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let begin = [&PREFACE[..], &frame(HELLO, 0, &hello.encode_to_vec())].concat();
+    let _ = stream.write_all(&[begin, sent].concat()).await;
+    if is_changed {
+        // It may wait for more.
+        let _ = stream.shutdown().await;
+    }
+    let mut read = Vec::new();
+    // The kind of the frame behind the preface and the hello.
+    let kind = |read: &[u8]| {
+        let hello = read.get(PREFACE.len()..)?;
+        let length = u32::from_le_bytes(*hello.first_chunk()?);
+        hello.get(9 + length as usize + 4).copied()
+    };
+    loop {
+        if let Some(kind) = kind(&read) {
+            return kind == REPLY;
+        }
+        match stream.read_buf(&mut read).await {
+            Ok(0) | Err(_) => return false,
+            Ok(_) => {}
+        }
+    }
 }
 
 /// Whether a message comes from no present or future leader.
@@ -135,6 +193,18 @@ fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u
         };
         samples.push(("Propose", request.encode_to_vec()));
     }
+    // Of a leader of an earlier term, which is this member itself.
+    let stale = proto::AppendRequest {
+        sender: Some(own),
+        sequence: 1,
+        vote: Some(proto::Ballot {
+            term: client.core().leadership().term - 1,
+            node: id,
+            committed: true,
+        }),
+        ..proto::AppendRequest::default()
+    };
+    samples.push(("Append", stale.encode_to_vec()));
     let mut with_sender = |method, bytes: &[u8]| {
         // A second occurrence of a field is merged into the first.
         let sender = proto::MembersRequest {
