@@ -5,6 +5,7 @@
 //! stream.
 
 use std::future::Future;
+use std::mem;
 use std::task::Poll;
 
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use tonic::Status;
 
 use super::connection::{Connection, Held, OUT_BYTES_MAX, SLACK_BYTES};
 use super::frame::{
-    FrameHead, Reason, WINDOW, flag, kind, number, write_head, write_reset, write_settings_ack,
+    FRAME_BYTES_MIN, FrameHead, Reason, WINDOW, flag, kind, number, write_head, write_settings_ack,
 };
 use super::head::Head;
 use super::hot::HotReply;
@@ -24,6 +25,8 @@ use crate::memory::{Charge, OverBudget};
 
 /// Smaller heads are not charged: the number of streams is bounded.
 const HEAD_BYTES_FREE: usize = 1 << 10;
+/// So many of the frames that wait are looked at for one of the same stream.
+const NEWEST_HELD: usize = 64;
 /// The library sends no longer frames.
 const FRAME_BYTES_MAX: usize = LIBRARY_WINDOW as usize;
 
@@ -138,12 +141,12 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 }
                 Poll::Ready(Ok(bytes)) if bytes > 0 => bytes,
                 Poll::Ready(_) => {
-                    self.end_of_library(&relay);
+                    self.end_of_library(&mut relay);
                     break;
                 }
             };
             let mut input = &buffer[..bytes];
-            let mut partial = std::mem::take(&mut relay.partial);
+            let mut partial = mem::take(&mut relay.partial);
             loop {
                 let taken = partial.next(&mut input, FRAME_BYTES_MAX, |head, payload| {
                     self.frame_of_library(&mut relay, head, payload)
@@ -160,12 +163,27 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         Ok(())
     }
 
-    /// The library has ended the pipe: its streams are over.
-    fn end_of_library(&mut self, relay: &Relay) {
-        for id in relay.all() {
+    /// The library has ended the pipe: its streams are over, and what it had to say of settings is said here.
+    pub(super) fn end_of_library(&mut self, relay: &mut Relay) {
+        let is_relayed = |stream: &Stream| matches!(stream, Stream::Relayed(_));
+        let streams = self.streams.iter();
+        let relayed: Vec<u32> = streams
+            .filter(|(_, stream)| is_relayed(stream))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in relayed {
             self.streams.remove(&id);
-            self.drop_held(id);
-            write_reset(&mut self.out, id, Reason::Internal);
+            self.write_reset(id, Reason::Internal);
+        }
+        for held in mem::take(&mut self.held) {
+            if held.kind == kind::SETTINGS {
+                self.out.extend_from_slice(&held.payload);
+            }
+        }
+        while relay.waits_for_acknowledgement() {
+            if relay.take_acknowledgement() {
+                write_settings_ack(&mut self.out);
+            }
         }
     }
 
@@ -263,6 +281,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             relay.sent(payload.len());
             return;
         };
+        let account = self.account.clone();
         let has_room = payload.len() as i64 <= self.send_window;
         if self.held.is_empty() && has_room {
             self.send_window -= payload.len() as i64;
@@ -274,12 +293,28 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             }
             return;
         }
+        if let Some(last) = self.last_held(id)
+            && last.kind == kind::DATA
+            && last.payload.len() + payload.len() <= FRAME_BYTES_MIN
+        {
+            // Many small frames are kept as one: what each needs besides its bytes is not counted.
+            let joined = [&last.payload, payload].concat();
+            (last.payload, last.flags) = (account.hand_over(joined.into()), head.flags);
+            return;
+        }
         self.held.push_back(Held {
             id,
             kind: kind::DATA,
             flags: head.flags,
             payload: self.account.hand_over(Bytes::copy_from_slice(payload)),
         });
+    }
+
+    /// The last frame of a stream that waits, if it is one of the newest, and no settings are behind it.
+    fn last_held(&mut self, id: u32) -> Option<&mut Held> {
+        let mut newest = self.held.iter_mut().rev().take(NEWEST_HELD);
+        let last = newest.find(|held| held.id == id || held.kind == kind::SETTINGS)?;
+        (last.id == id).then_some(last)
     }
 
     fn head_of_library(&mut self, relay: &mut Relay, head: FrameHead, payload: &[u8]) {
@@ -303,7 +338,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         if !head.has(flag::END_HEADERS) {
             return;
         }
-        let frames = std::mem::take(&mut relay.head);
+        let frames = mem::take(&mut relay.head);
         let flags = FrameHead::read(&frames).map_or(0, |first| first.flags);
         if self.held.iter().any(|held| held.id == id) {
             self.held.push_back(Held {

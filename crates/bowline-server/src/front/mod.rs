@@ -36,6 +36,8 @@
 mod calls;
 mod connection;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod head;
 mod hot;
 mod hpack;

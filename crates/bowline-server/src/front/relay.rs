@@ -289,6 +289,11 @@ impl Relay {
         self.unacknowledged.pop_front().unwrap_or(false)
     }
 
+    /// Whether the library has yet to acknowledge settings.
+    pub(super) fn waits_for_acknowledgement(&self) -> bool {
+        !self.unacknowledged.is_empty()
+    }
+
     /// Answers a ping of the library.
     pub(super) fn answer(&mut self, payload: &[u8]) {
         self.is_due = true;
@@ -317,11 +322,6 @@ impl Relay {
     /// A stream has ended.
     pub(super) fn forget(&mut self, inner: u32) {
         self.ids.remove(&inner);
-    }
-
-    /// The client's ids of all streams.
-    pub(super) fn all(&self) -> Vec<u32> {
-        self.ids.values().copied().collect()
     }
 
     /// Moves bytes to the library, lets it serve, and reads what it has sent. `Ok(0)` is the end.

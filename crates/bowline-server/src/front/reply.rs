@@ -22,6 +22,9 @@ pub(super) const PREFIX_BYTES: usize = 5;
 /// The change of the table to no bytes.
 pub(super) const EMPTY_TABLE: u8 = 0x20;
 
+/// A longer text of a status is cut. One byte may become three, and all must fit into the smallest frame.
+const TEXT_BYTES_MAX: usize = 4 << 10;
+
 /// `:status: 200`, an entry of the static table, and `content-type: application/grpc`, whose name is one.
 const START: &[u8] = b"\x88\x0f\x10\x10application/grpc";
 const APPLIED: &[u8] = b"\x10\x0fbowline-applied";
@@ -134,6 +137,12 @@ fn write_fields(out: &mut Vec<u8>, fields: &HeaderMap) {
 }
 
 fn write_status(out: &mut Vec<u8>, status: &Status) {
+    let text = status.message();
+    if text.len() > TEXT_BYTES_MAX {
+        let short = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+        let metadata = status.metadata().clone();
+        return write_status(out, &Status::with_metadata(status.code(), short, metadata));
+    }
     match trailers_of(status) {
         Some(fields) => write_fields(out, &fields),
         // Its text or metadata cannot be said in a header.
@@ -176,7 +185,7 @@ pub(super) const AROUND_BYTES: usize = 3 * HEAD_BYTES + PREFIX_BYTES + 120;
 
 #[cfg(test)]
 mod tests {
-    use super::super::frame::FrameHead;
+    use super::super::frame::{FRAME_BYTES_MIN, FrameHead};
     use super::super::hpack::Decoder;
     use super::*;
     use crate::status::Fault;
@@ -221,6 +230,25 @@ mod tests {
         out.clear();
         writer.write_too_large(&mut out, 9);
         assert_eq!(fields(&out), [(":status".to_owned(), "431".to_owned())]);
+    }
+
+    #[test]
+    fn a_long_text_of_a_status_is_cut_to_fit_into_a_frame() {
+        for text in ["\"ä".repeat(20_000), "x".repeat(TEXT_BYTES_MAX + 1)] {
+            let status = Status::internal(text);
+            for is_refusal in [true, false] {
+                let mut out = Vec::new();
+                match is_refusal {
+                    true => ReplyWriter::default().write_refusal(&mut out, 7, &status),
+                    false => write_status_trailers(&mut out, 7, &status),
+                }
+                let fields = fields(&out);
+                assert!(out.len() <= HEAD_BYTES + FRAME_BYTES_MIN);
+                assert!(fields.contains(&("grpc-status".to_owned(), "13".to_owned())));
+                let said = fields.iter().find(|(name, _)| name == "grpc-message");
+                assert!(said.is_some_and(|(_, text)| text.len() >= TEXT_BYTES_MAX - 2));
+            }
+        }
     }
 
     #[test]

@@ -319,6 +319,140 @@ async fn a_reset_without_an_error_is_behind_the_rest_of_its_reply() {
     }
 }
 
+/// A frame of the library.
+fn of_library<F: Future<Output = Result<HotReply, Status>>>(
+    connection: &mut Connection<F>,
+    (kind, flags, id): (u8, u8, u32),
+    payload: &[u8],
+) {
+    let mut relay = connection.relay.take().unwrap();
+    let bytes = payload.len();
+    let head = FrameHead {
+        bytes,
+        kind,
+        flags,
+        id,
+    };
+    connection
+        .frame_of_library(&mut relay, head, payload)
+        .unwrap();
+    connection.relay = Some(relay);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn small_frames_that_wait_are_joined() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    let watches = [headers(1, WATCH), headers(3, WATCH)].concat();
+    connection.receive(&watches).unwrap();
+    connection.send_window = 0;
+    let mut sent = [Vec::new(), Vec::new()];
+    for number in 0..8000_u32 {
+        let stream = number as usize % 2;
+        let payload = number.to_be_bytes();
+        of_library(
+            &mut connection,
+            (kind::DATA, 0, 2 * stream as u32 + 1),
+            &payload,
+        );
+        sent[stream].extend(payload);
+    }
+    assert_eq!(connection.held.len(), 2);
+    // What follows the end of a head is not before it.
+    let all = flag::END_HEADERS | flag::END_STREAM;
+    of_library(&mut connection, (kind::HEADERS, all, 1), b"\x88");
+    of_library(&mut connection, (kind::DATA, flag::END_STREAM, 3), b"last");
+    sent[1].extend(b"last");
+    assert_eq!(connection.held.len(), 3);
+    connection.out.clear();
+    connection.send_window = 1 << 20;
+    while connection.send() {}
+    let mut partial = Partial::default();
+    let (mut input, mut received) = (&connection.out[..], [Vec::new(), Vec::new()]);
+    let mut ends = Vec::new();
+    let mut take = |head: FrameHead, payload: &[u8]| {
+        if head.kind == kind::DATA {
+            received[head.id as usize / 2].extend_from_slice(payload);
+        }
+        if head.has(flag::END_STREAM) {
+            ends.push((head.kind, head.id));
+        }
+    };
+    while partial
+        .next(&mut input, 1 << 24, &mut take)
+        .unwrap()
+        .is_some()
+    {}
+    assert_eq!(received, sent);
+    ends.sort_unstable();
+    assert_eq!(ends, [(kind::DATA, 3), (kind::HEADERS, 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_an_acknowledgement_is_not_joined_to_what_is_before_it() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    connection.receive(&headers(1, WATCH)).unwrap();
+    let change = settings(&[(setting::INITIAL_WINDOW_SIZE, 100_000)]);
+    connection.receive(&change).unwrap();
+    connection.send_window = 0;
+    of_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+    of_library(&mut connection, (kind::DATA, 0, 1), b"before");
+    of_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+    of_library(&mut connection, (kind::DATA, 0, 1), b"behind");
+    connection.out.clear();
+    connection.send_window = 100;
+    connection.send();
+    let sent = frames(&connection.out);
+    let kinds: Vec<u8> = sent.iter().map(|head| head.kind).collect();
+    assert_eq!(kinds, [kind::DATA, kind::SETTINGS, kind::DATA]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_the_library_leaves_nothing_that_waits() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    let watches = [headers(1, WATCH), headers(3, WATCH)].concat();
+    connection.receive(&watches).unwrap();
+    connection.send_window = 0;
+    // One reply is over but for the window, the other is not.
+    let all = flag::END_HEADERS | flag::END_STREAM;
+    of_library(&mut connection, (kind::DATA, 0, 1), b"reply");
+    of_library(&mut connection, (kind::HEADERS, all, 1), b"\x88");
+    let reset = 0_u32.to_be_bytes();
+    of_library(&mut connection, (kind::RST_STREAM, 0, 1), &reset);
+    of_library(&mut connection, (kind::DATA, 0, 3), b"part");
+    // The library acknowledges its first settings and one frame of the client's, and not the other one.
+    let change = |window| settings(&[(setting::INITIAL_WINDOW_SIZE, window)]);
+    let changes = [change(100), change(200)].concat();
+    connection.receive(&changes).unwrap();
+    for _ in 0..2 {
+        of_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+    }
+    connection.out.clear();
+    let mut relay = connection.relay.take().unwrap();
+    connection.end_of_library(&mut relay);
+    assert!(connection.streams.is_empty() && connection.held.is_empty());
+    let mut sent: Vec<_> = frames(&connection.out)
+        .iter()
+        .map(|head| (head.kind, head.id))
+        .collect();
+    sent.sort_unstable();
+    let settings = (kind::SETTINGS, 0);
+    let expected = [
+        (kind::RST_STREAM, 1),
+        (kind::RST_STREAM, 3),
+        settings,
+        settings,
+    ];
+    assert_eq!(sent, expected);
+    // Later data of the client is late, and no fault.
+    connection.out.clear();
+    let late = frame(kind::DATA, 0, 3, b"late");
+    connection.receive(&late).unwrap();
+    assert!(connection.out.is_empty());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn replies_and_what_the_library_sends_share_a_narrow_window() {
     const HELD: usize = 40 << 10;

@@ -34,7 +34,11 @@ impl Reply {
 
     /// The message of a reply that has succeeded.
     pub(super) fn message<M: Message + Default>(&self) -> M {
-        assert_eq!((self.status(), self.data[0]), ("0", 0), "{self:?}");
+        assert_eq!(
+            (self.status(), self.data.first()),
+            ("0", Some(&0)),
+            "{self:?}"
+        );
         assert_eq!(number(&self.data[1..]), Some(self.data.len() as u32 - 5));
         M::decode(&self.data[5..]).unwrap()
     }
