@@ -319,26 +319,6 @@ async fn a_reset_without_an_error_is_behind_the_rest_of_its_reply() {
     }
 }
 
-/// A frame of the library.
-fn of_library<F: Future<Output = Result<HotReply, Status>>>(
-    connection: &mut Connection<F>,
-    (kind, flags, id): (u8, u8, u32),
-    payload: &[u8],
-) {
-    let mut relay = connection.relay.take().unwrap();
-    let bytes = payload.len();
-    let head = FrameHead {
-        bytes,
-        kind,
-        flags,
-        id,
-    };
-    connection
-        .frame_of_library(&mut relay, head, payload)
-        .unwrap();
-    connection.relay = Some(relay);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn small_frames_that_wait_are_joined() {
     let server = TestServer::start().await;
@@ -350,7 +330,7 @@ async fn small_frames_that_wait_are_joined() {
     for number in 0..8000_u32 {
         let stream = number as usize % 2;
         let payload = number.to_be_bytes();
-        of_library(
+        from_library(
             &mut connection,
             (kind::DATA, 0, 2 * stream as u32 + 1),
             &payload,
@@ -360,8 +340,8 @@ async fn small_frames_that_wait_are_joined() {
     assert_eq!(connection.held.len(), 2);
     // What follows the end of a head is not before it.
     let all = flag::END_HEADERS | flag::END_STREAM;
-    of_library(&mut connection, (kind::HEADERS, all, 1), b"\x88");
-    of_library(&mut connection, (kind::DATA, flag::END_STREAM, 3), b"last");
+    from_library(&mut connection, (kind::HEADERS, all, 1), b"\x88");
+    from_library(&mut connection, (kind::DATA, flag::END_STREAM, 3), b"last");
     sent[1].extend(b"last");
     assert_eq!(connection.held.len(), 3);
     connection.out.clear();
@@ -396,10 +376,10 @@ async fn what_follows_an_acknowledgement_is_not_joined_to_what_is_before_it() {
     let change = settings(&[(setting::INITIAL_WINDOW_SIZE, 100_000)]);
     connection.receive(&change).unwrap();
     connection.send_window = 0;
-    of_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
-    of_library(&mut connection, (kind::DATA, 0, 1), b"before");
-    of_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
-    of_library(&mut connection, (kind::DATA, 0, 1), b"behind");
+    from_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+    from_library(&mut connection, (kind::DATA, 0, 1), b"before");
+    from_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+    from_library(&mut connection, (kind::DATA, 0, 1), b"behind");
     connection.out.clear();
     connection.send_window = 100;
     connection.send();
@@ -417,17 +397,17 @@ async fn the_end_of_the_library_leaves_nothing_that_waits() {
     connection.send_window = 0;
     // One reply is over but for the window, the other is not.
     let all = flag::END_HEADERS | flag::END_STREAM;
-    of_library(&mut connection, (kind::DATA, 0, 1), b"reply");
-    of_library(&mut connection, (kind::HEADERS, all, 1), b"\x88");
+    from_library(&mut connection, (kind::DATA, 0, 1), b"reply");
+    from_library(&mut connection, (kind::HEADERS, all, 1), b"\x88");
     let reset = 0_u32.to_be_bytes();
-    of_library(&mut connection, (kind::RST_STREAM, 0, 1), &reset);
-    of_library(&mut connection, (kind::DATA, 0, 3), b"part");
+    from_library(&mut connection, (kind::RST_STREAM, 0, 1), &reset);
+    from_library(&mut connection, (kind::DATA, 0, 3), b"part");
     // The library acknowledges its first settings and one frame of the client's, and not the other one.
     let change = |window| settings(&[(setting::INITIAL_WINDOW_SIZE, window)]);
     let changes = [change(100), change(200)].concat();
     connection.receive(&changes).unwrap();
     for _ in 0..2 {
-        of_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
+        from_library(&mut connection, (kind::SETTINGS, flag::ACK, 0), b"");
     }
     connection.out.clear();
     let mut relay = connection.relay.take().unwrap();
