@@ -168,6 +168,12 @@ impl Relay {
         waiting + self.out.len() - self.written
     }
 
+    /// What of that the library may have now.
+    #[cfg(test)]
+    pub(super) fn ready(&self) -> usize {
+        self.out.len() - self.written
+    }
+
     /// Where frames are written to.
     fn output(&mut self) -> &mut Vec<u8> {
         self.is_due = true;

@@ -26,7 +26,7 @@ use super::super::reply::EMPTY_TABLE;
 use super::super::stream::{Call, LongBody, Sending, Stream};
 use super::super::windows::SETTINGS_MAX;
 use super::super::{CONNECTION_WINDOW, Front, Limits, RELAY_WINDOW};
-use super::client::{block, fields, frame, headers};
+use super::client::{block, data, fields, frame, headers};
 use super::{PUT, WATCH};
 use crate::memory::{FLOOR_BYTES, Memory};
 use crate::test_server::TestServer;
@@ -464,10 +464,29 @@ async fn replies_and_what_the_library_sends_share_a_narrow_window() {
                 _ => {}
             }
         }
+        if round == 3 {
+            assert!(sent.iter().all(|bytes| *bytes >= 8 << 10), "{sent:?}");
+        }
     }
     assert_eq!(sent[0], HELD);
     assert!(sent[1] > HELD / 4, "{sent:?}");
     assert!(connection.out.len() > HEAD_BYTES && connection.held.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_library_gets_nothing_before_it_has_announced_its_windows() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 1 << 20);
+    let part = data(1, &[0; 60_000], false);
+    connection
+        .receive(&[headers(1, WATCH), part].concat())
+        .unwrap();
+    let relay = connection.relay.as_ref().unwrap();
+    assert!(relay.queued() > 60_000);
+    assert!(relay.ready() < 200, "{}", relay.ready());
+    from_library(&mut connection, (kind::SETTINGS, 0, 0), b"");
+    let relay = connection.relay.as_ref().unwrap();
+    assert_eq!(relay.ready(), relay.queued());
 }
 
 #[tokio::test(flavor = "multi_thread")]
