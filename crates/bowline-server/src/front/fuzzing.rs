@@ -51,12 +51,13 @@ const OUT_OF_REPLIES: usize = OUT_BYTES_MAX + FRAME_BYTES_MIN + (1 << 10);
 const OUT_OF_LIBRARY: usize = OUT_BYTES_MAX + (32 << 10) + (64 << 10);
 /// What waits for the library while new heads are taken, with the last of them: its list, and the message that was kept with
 /// it.
-const RELAYED_BYTES: usize = (768 << 10) + 2 * HEADER_BYTES + (512 << 10) + 2 * FRAME_BYTES as usize;
+const RELAYED_BYTES: usize =
+    (768 << 10) + 2 * HEADER_BYTES + (512 << 10) + 2 * FRAME_BYTES as usize;
 /// The longest read.
 const READ_BYTES: usize = 64 << 10;
 const HEADER_BYTES: usize = 64 << 10;
 /// The most that an input stands for.
-const WIRE_BYTES_MAX: usize = 1 << 20;
+const WIRE_BYTES_MAX: usize = 256 << 10;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const STREAMS_MAX: u32 = 64;
 
@@ -149,7 +150,7 @@ pub(crate) fn connection(context: &Arc<Context>, data: &[u8]) {
         false => wire_of(data),
     };
     let memory = Memory::new(64 << 20, if plan.is_poor() { 32 << 10 } else { 8 << 20 });
-    let random = Random((u64::from(*seed) + 1) * 0x9e37_79b9_7f4a_7c15);
+    let random = Random((u64::from(*seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let mut run = Run::new(context, &memory, plan, random);
     run.all(&wire);
     drop(run);
@@ -333,10 +334,10 @@ impl Run {
 
     /// A turn without reading.
     fn turn(&mut self) -> Result<(), Over> {
-        let mut task = Task::from_waker(Waker::noop());
+        let task = Task::from_waker(Waker::noop());
         let mut woken = std::mem::take(&mut self.woken);
         let connection = &mut self.connection;
-        let is_woken = connection.wakes.take(&task, &mut woken);
+        let mut is_woken = connection.wakes.take(&task, &mut woken);
         for slot in woken.drain(..) {
             if let Some(id) = StreamWaker::stream_of(slot) {
                 connection.woken(id);
@@ -348,7 +349,7 @@ impl Run {
         self.look();
         loop {
             let connection = &mut self.connection;
-            if is_woken || connection.has_relay_due() {
+            if std::mem::take(&mut is_woken) || connection.has_relay_due() {
                 let out = connection.out.len();
                 let polled = connection.poll_relay(&mut self.buffer);
                 let ids = connection.streams.len();
@@ -369,7 +370,8 @@ impl Run {
             assert!(connection.out.len() <= out.max(OUT_OF_REPLIES + (64 << 10)));
             connection.renew_window();
             self.look();
-            self.read_by_client(self.random_part());
+            let part = self.random_part();
+            self.read_by_client(part);
             if self.connection.drain == Drain::Final && self.connection.streams.is_empty() {
                 return self.close(0);
             }
@@ -378,8 +380,6 @@ impl Run {
                 break;
             }
         }
-        // So that it wakes the next turn.
-        let _ = &mut task;
         Ok(())
     }
 
@@ -411,7 +411,10 @@ impl Run {
         let held = connection.held.iter();
         let held = held.filter(|held| held.kind == kind::DATA);
         let bytes: usize = held.map(|held| held.payload.len()).sum();
-        assert!(bytes <= WINDOW as usize, "{bytes} bytes of the library wait");
+        assert!(
+            bytes <= WINDOW as usize,
+            "{bytes} bytes of the library wait"
+        );
     }
 }
 
@@ -450,10 +453,7 @@ impl Client {
     }
 
     fn frame(&mut self, head: FrameHead, payload: &[u8]) {
-        let is_stream = matches!(
-            head.kind,
-            kind::DATA | kind::HEADERS | kind::CONTINUATION | kind::RST_STREAM
-        );
+        let is_stream = matches!(head.kind, kind::DATA | kind::HEADERS | kind::CONTINUATION);
         assert!(!is_stream || !head.id.is_multiple_of(2), "{head:?}");
         let continued = self.open.as_ref().map(|open| open.0);
         let expected = (head.kind == kind::CONTINUATION).then_some(head.id);
@@ -478,7 +478,7 @@ impl Client {
                 }
             }
             kind::RST_STREAM => {
-                assert_eq!(payload.len(), 4);
+                assert!(head.id != 0 && payload.len() == 4);
                 self.streams.insert(head.id, Seen::End);
             }
             kind::SETTINGS => assert!(head.id == 0 && payload.len().is_multiple_of(6)),
@@ -497,9 +497,7 @@ impl Client {
     }
 
     fn head(&mut self, id: u32, block: &[u8], ends: bool) {
-        let decoder = self
-            .decoder
-            .get_or_insert_with(|| Decoder::new(|_, _| ()));
+        let decoder = self.decoder.get_or_insert_with(|| Decoder::new(|_, _| ()));
         let is_first = !self.streams.contains_key(&id);
         let mut has_status = false;
         let decoded = decoder.decode(block, |(), name, _| {
@@ -579,7 +577,7 @@ fn opened(library: Library, pipe: DuplexStream) -> Served {
     match library {
         Library::Silent => Box::pin(async move {
             let _pipe = pipe;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }),
         Library::Ends => Box::pin(async move { drop(pipe) }),
         Library::Answers => {
@@ -617,7 +615,10 @@ async fn replied(
         true => request.into_body().collect().await.ok(),
         false => None,
     };
-    let body = body.map_or(Bytes::from(vec![7; 3000]), |body| body.to_bytes());
+    let body = match body {
+        Some(body) => body.to_bytes(),
+        None => Bytes::from(vec![7; 3000]),
+    };
     Ok(http::Response::new(Full::new(body)))
 }
 
@@ -848,7 +849,10 @@ pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
     let number = |bytes: u32| bytes.to_be_bytes();
     let window = |id: u8, bytes: u32| part(kind::WINDOW_UPDATE, 0, id, &number(bytes));
     let initial = |bytes: u32| {
-        let setting = [&setting::INITIAL_WINDOW_SIZE.to_be_bytes()[..], &number(bytes)];
+        let setting = [
+            &setting::INITIAL_WINDOW_SIZE.to_be_bytes()[..],
+            &number(bytes),
+        ];
         part(kind::SETTINGS, 0, 0, &setting.concat())
     };
     let hot = [

@@ -266,7 +266,7 @@ pub(super) fn write_string(out: &mut Vec<u8>, text: &[u8]) {
 
 /// The static table (RFC 7541, appendix A).
 #[rustfmt::skip]
-const STATIC: [(&str, &str); 61] = [
+pub(super) const STATIC: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"),
     (":path", "/index.html"), (":scheme", "http"), (":scheme", "https"), (":status", "200"),
     (":status", "204"), (":status", "206"), (":status", "304"), (":status", "400"),

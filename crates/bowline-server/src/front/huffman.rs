@@ -135,11 +135,11 @@ fn long(codes: &Code, bits: u64) -> Option<(usize, u32)> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     /// Encodes by the same lengths; the codes themselves are checked against the examples of RFC 7541.
-    fn encode(text: &[u8]) -> Vec<u8> {
+    pub(in crate::front) fn encode(text: &[u8]) -> Vec<u8> {
         let mut bits = Vec::new();
         for byte in text {
             let length = usize::from(LENGTHS[usize::from(*byte)]);

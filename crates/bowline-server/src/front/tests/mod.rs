@@ -1,5 +1,6 @@
 //! The front of a real server, and a client that sends any frames.
 
+mod blocks;
 mod bounds;
 mod client;
 mod frames;
