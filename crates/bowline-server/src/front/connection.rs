@@ -238,6 +238,8 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                     Err(Reason::Protocol)
                 }
                 (_, 5) => Ok(()),
+                // A stream that was not begun cannot be reset (RFC 9113, section 6.4).
+                (id, _) if self.is_idle(id) => Err(Reason::FrameSize),
                 (id, _) => self.fail(id, Reason::FrameSize),
             },
             kind::RST_STREAM => self.reset_by_client(head, payload),

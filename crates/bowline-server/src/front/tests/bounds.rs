@@ -50,7 +50,7 @@ fn connection(
     let open = Box::new(|pipe| {
         let served: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
             let _pipe: tokio::io::DuplexStream = pipe;
-            std::future::pending().await
+            std::future::pending::<()>().await;
         });
         served
     });

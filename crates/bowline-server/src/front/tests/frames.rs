@@ -285,6 +285,11 @@ async fn what_breaks_the_protocol_ends_the_connection_with_its_reason() {
             frame(kind::PRIORITY, 0, 0, &[0; 5]),
             R::Protocol,
         ),
+        (
+            "a short priority of a stream that was not begun, which cannot be reset",
+            frame(kind::PRIORITY, 0, 58, &[0; 1]),
+            R::FrameSize,
+        ),
     ] {
         let mut client = Client::connect(&server, &[]).await;
         client.try_send(&sent).await.unwrap();
