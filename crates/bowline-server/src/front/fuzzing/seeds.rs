@@ -89,15 +89,7 @@ pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
     write_string(&mut long, &[b'x'; 240]);
     let mut heads = vec![part(KIND_PATH + 4, ALL, 1, &long[..250.min(long.len())])];
     heads.extend((1..60).map(|number| part(KIND_PATH + 4, ALL, 2 * number + 1, &[0xbe; 240])));
-    let mut raw = Vec::new();
-    write_settings(&mut raw, &[(setting::MAX_FRAME_SIZE, 1 << 20)]);
-    let block = usual_block(PATHS[1]);
-    write_head(&mut raw, block.len(), kind::HEADERS, ALL, 1);
-    raw.extend_from_slice(&block);
-    write_head(&mut raw, put.len() + 5, kind::DATA, END, 1);
-    raw.extend_from_slice(&[0, 0, 0, 0, put.len() as u8]);
-    raw.extend_from_slice(&put);
-    write_window_update(&mut raw, 0, 7);
+    let raw = raw_put(&put);
     vec![
         [&[0x40, 0][..], &hot.concat()].concat(),
         [&[0x10, 3][..], &hot.concat()].concat(),
@@ -110,4 +102,18 @@ pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
         [&[0x48, 5][..], &heads.concat()].concat(),
         [&[0x31, 6][..], &raw].concat(),
     ]
+}
+
+/// A put as a client sends it.
+fn raw_put(put: &[u8]) -> Vec<u8> {
+    let mut raw = Vec::new();
+    write_settings(&mut raw, &[(setting::MAX_FRAME_SIZE, 1 << 20)]);
+    let block = usual_block(PATHS[1]);
+    write_head(&mut raw, block.len(), kind::HEADERS, flag::END_HEADERS, 1);
+    raw.extend_from_slice(&block);
+    write_head(&mut raw, put.len() + 5, kind::DATA, flag::END_STREAM, 1);
+    raw.extend_from_slice(&[0, 0, 0, 0, put.len() as u8]);
+    raw.extend_from_slice(put);
+    write_window_update(&mut raw, 0, 7);
+    raw
 }
