@@ -1,5 +1,5 @@
-//! Entry points of the fuzz targets in `tools/fuzz`: records of the Raft log, the vote, the file `MEMBER`, peer messages
-//! and proposals up to their application. Compiled in tests and with `--cfg fuzzing` only.
+//! Entry points of the fuzz targets in `tools/fuzz`: records of the Raft log, the vote, the file `MEMBER`, peer messages,
+//! their frames, and proposals up to their application. Compiled in tests and with `--cfg fuzzing` only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use crate::member_file;
 use crate::node::fuzzing as node;
+use crate::peer::frames::fuzzing as frames;
 use crate::raft::network::fuzzing as peer;
 use crate::record;
 use crate::types::{Entry, Member, Membership, Payload, Proposal, log_id};
@@ -83,6 +84,12 @@ pub(crate) fn member_seeds() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Bytes of a peer on a connection that carries frames: a byte that selects how they are handled, one for the cuts, and the
+/// bytes. Returns how many of them have arrived.
+pub fn peer_frames(data: &[u8]) -> usize {
+    frames::frames(data)
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -106,5 +113,14 @@ mod tests {
             super::raft_record_seeds(),
             super::raft_record,
         );
+    }
+
+    #[test]
+    fn no_frame_misleads_a_member() {
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/peer_frames.tar");
+        let test = "no_frame_misleads_a_member";
+        let target = |data: &[u8]| assert!(super::peer_frames(data) < 4 << 20);
+        bowline_testing::replay(test, &corpus, super::frames::seeds(), target);
     }
 }

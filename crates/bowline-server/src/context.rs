@@ -223,9 +223,14 @@ pub(crate) fn read_level(metadata: &MetadataMap, serializable: bool) -> Result<R
 /// A reply with the point at which it was read.
 pub(crate) fn respond_read<T>(message: T, point: &ReadPoint) -> Response<T> {
     let mut response = respond_applied(message, point.applied_index);
-    let headers = response.metadata_mut().as_mut();
-    headers.insert(READ, HeaderValue::from_static(point.level.name()));
+    respond_at_level(&mut response, point.level);
     response
+}
+
+/// Adds the level at which a reply was read.
+pub(crate) fn respond_at_level<T>(response: &mut Response<T>, level: ReadLevel) {
+    let headers = response.metadata_mut().as_mut();
+    headers.insert(READ, HeaderValue::from_static(level.name()));
 }
 
 /// Whether a reply was made by [`respond_read`].

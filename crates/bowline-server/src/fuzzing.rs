@@ -1,6 +1,8 @@
 //! Entry points of fuzzers, for foreign input that a server parses. Only in tests and with `--cfg fuzzing`.
 
+use std::net::TcpListener;
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
 use bowline_proto::{etcdserverpb as pb, v1};
 use bowline_replica::{Command, Op, Txn, decode_commands, encode_commands};
@@ -8,8 +10,12 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::config::{Config, Layers, SETTINGS};
+use crate::context::Context;
 use crate::convert;
+use crate::front::fuzzing as front;
+pub use crate::front::fuzzing::Other;
 use crate::gateway::fuzzed;
+use crate::server::Server;
 use crate::snapshot_file::SnapshotFile;
 
 /// etcd's limit.
@@ -139,6 +145,52 @@ pub fn gateway_input(data: &[u8]) {
         2 => fuzzed::reply(method, body),
         _ => {}
     }
+}
+
+/// Frames of a client of the front: a byte that selects how they are handled, one for the cuts, and the frames.
+///
+/// # Panics
+/// When the front does what it must not.
+pub fn front_input(data: &[u8]) {
+    front::connection(context(), data);
+}
+
+/// Header blocks of a client of the front, each behind its length in two bytes. `other` is another decoder.
+///
+/// # Panics
+/// When the two do not agree, or a head is not what its fields say.
+pub fn header_blocks(data: &[u8], other: impl FnMut(&[u8]) -> Other) {
+    front::header_blocks(data, other);
+}
+
+/// The state of a server, which is stopped already: connections count in it, and their calls are answered elsewhere.
+fn context() -> &'static Arc<Context> {
+    static CONTEXT: OnceLock<Arc<Context>> = OnceLock::new();
+    CONTEXT.get_or_init(|| {
+        let name = format!("bowline-fuzz-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let context = runtime.block_on(async {
+            let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+            let peer = format!("http://{}", free.expect("a port"));
+            let mut layers = Layers::default();
+            for (key, value) in [
+                ("data-dir", directory.display().to_string()),
+                ("listen-client-urls", "http://127.0.0.1:0".to_owned()),
+                ("listen-peer-urls", peer.clone()),
+                ("initial-advertise-peer-urls", peer),
+            ] {
+                layers.add_flag(key, value).expect("a setting");
+            }
+            let config = Config::from_layers(&layers).expect("a configuration");
+            let server = Server::start(config).await.expect("a server");
+            let context = server.context().clone();
+            server.shutdown().await.expect("it stops");
+            context
+        });
+        let _ = std::fs::remove_dir_all(directory);
+        context
+    })
 }
 
 /// A few requests as clients write them, an almost correct stream, and a reply.
@@ -357,5 +409,22 @@ mod tests {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/gateway_input.tar");
         let test = "no_body_misleads_the_gateway";
         bowline_testing::replay(test, &corpus, gateway_input_seeds(), gateway_input);
+    }
+    #[test]
+    fn no_frame_misleads_the_front() {
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/front_input.tar");
+        let test = "no_frame_misleads_the_front";
+        bowline_testing::replay(test, &corpus, front::connection_seeds(), front_input);
+    }
+
+    /// The fuzzer compares with another decoder, too.
+    #[test]
+    fn no_block_misleads_the_front() {
+        let corpus =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/fuzz/corpus/header_blocks.tar");
+        let test = "no_block_misleads_the_front";
+        let target = |data: &[u8]| header_blocks(data, |_| Other::Unknown);
+        bowline_testing::replay(test, &corpus, front::header_blocks_seeds(), target);
     }
 }

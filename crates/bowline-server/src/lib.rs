@@ -17,6 +17,7 @@
 //!  auto_compaction      trims old history
 //!  config               flags, environment and file
 //!  transport            connections and calls
+//!  front                HTTP/2 of the hot calls
 //!  gateway              JSON
 //!  http, service        checks and metrics; the gRPC services
 //!  context              state shared by the services
@@ -38,6 +39,7 @@ mod auto_compaction;
 pub mod config;
 mod context;
 mod convert;
+mod front;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;

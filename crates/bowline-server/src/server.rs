@@ -192,7 +192,7 @@ impl Server {
         &self.metrics_addresses
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.context
     }

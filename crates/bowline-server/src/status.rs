@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bowline_cluster::Error;
 use bowline_replica::Refusal;
+use http::HeaderMap;
 use tonic::{Code, Status};
 
 /// Why a call was refused.
@@ -402,6 +403,12 @@ pub(crate) fn in_words_of_etcd(status: Status) -> Status {
     let limit = limit.trim_end_matches(" bytes");
     let text = format!("grpc: received message larger than max ({found} vs. {limit})");
     Status::resource_exhausted(text)
+}
+
+/// The trailers that carry a status.
+pub(crate) fn trailers_of(status: &Status) -> Option<HeaderMap> {
+    let mut trailers = HeaderMap::new();
+    status.add_header(&mut trailers).ok().map(|()| trailers)
 }
 
 /// The status for an error of the node.

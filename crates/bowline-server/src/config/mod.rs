@@ -81,6 +81,9 @@ pub struct Config {
     pub quota_bytes: u64,
     /// How much history automatic compaction keeps; `None` when it is off.
     pub(crate) auto_compaction: Option<AutoCompaction>,
+    /// Whether the hot calls are served by HTTP/2 of our own. Tests switch it off to compare.
+    #[doc(hidden)]
+    pub has_front: bool,
     /// The log level.
     pub log_level: tracing::level_filters::LevelFilter,
     /// Whether the log is JSON.
@@ -234,6 +237,7 @@ impl Config {
             drain_timeout: layers.parse("drain-timeout", duration)?,
             quota_bytes,
             auto_compaction: auto_compaction::of_layers(layers)?,
+            has_front: true,
             log_level: layers.parse("log-level", parse::level)?,
             log_json: layers.parse("log-format", json)? == 1,
         })
@@ -280,6 +284,7 @@ impl Config {
             keep_alive_interval: self.keep_alive_interval,
             keep_alive_timeout: self.keep_alive_timeout,
             drain_timeout: self.drain_timeout,
+            has_front: self.has_front,
         }
     }
 }

@@ -13,6 +13,7 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
+use super::answer::Answer;
 use crate::context::Context;
 use crate::status::Fault;
 
@@ -26,14 +27,26 @@ pub(crate) struct EncodedReply(Bytes);
 #[derive(Clone)]
 struct Slot(Arc<Mutex<Option<EncodedReply>>>);
 
-/// The response, with its message encoded if it is large.
-pub(super) async fn encoded<M: Message + 'static>(
+/// The answer, with its message encoded if it is large.
+pub(super) async fn encode_if_large<M: Message + 'static>(
     context: &Context,
-    response: Response<M>,
-) -> Result<Response<M>, Status> {
-    let bytes = response.get_ref().encoded_len();
+    answer: Answer<M>,
+) -> Result<Answer<M>, Status> {
+    let (message, encoded) = encode(context, answer.message).await?;
+    Ok(Answer {
+        message,
+        encoded,
+        ..answer
+    })
+}
+
+async fn encode<M: Message + 'static>(
+    context: &Context,
+    message: M,
+) -> Result<(M, Option<EncodedReply>), Status> {
+    let bytes = message.encoded_len();
     if bytes < LARGE_BYTES {
-        return Ok(response);
+        return Ok((message, None));
     }
     let Ok(length) = u32::try_from(bytes) else {
         return Err(Fault::TooLong.into());
@@ -43,21 +56,34 @@ pub(super) async fn encoded<M: Message + 'static>(
         framed.put_u8(0);
         framed.put_u32(length);
         // It has room for all of it, so this cannot fail.
-        let _ = response.get_ref().encode(&mut framed);
-        (response, framed.freeze())
+        let _ = message.encode(&mut framed);
+        (message, Some(EncodedReply(framed.freeze())))
     };
-    let (mut response, framed) = context.wide_reads.run(encode).await?;
-    let slot = Slot(Arc::new(Mutex::new(Some(EncodedReply(framed)))));
-    response.extensions_mut().insert(slot);
-    Ok(response)
+    context.wide_reads.run(encode).await
 }
 
 impl EncodedReply {
+    /// Leaves it in a response for the transport.
+    pub(super) fn leave_in<M>(self, response: &mut Response<M>) {
+        let slot = Slot(Arc::new(Mutex::new(Some(self))));
+        response.extensions_mut().insert(slot);
+    }
+
     /// The encoded reply of a response; it replaces the response's own message.
     pub(crate) fn taken_from<B>(response: &mut http::Response<B>) -> Option<EncodedReply> {
         // Nearly all responses have no extensions, and then this costs nothing.
         let slot: Slot = response.extensions_mut().remove()?;
         slot.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The reply with its prefix.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The reply with its prefix.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.0
     }
 
     /// The reply as the body of a gRPC response.

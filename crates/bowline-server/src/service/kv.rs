@@ -10,12 +10,16 @@ use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};
 
-use super::encoded::encoded;
+use super::answer::{Answer, Terms};
+use super::encoded::encode_if_large;
 use super::reading::turn_within;
 use super::reserved::{Reserved, reserve};
 use super::stream::Stepwise;
-use super::{MAINTENANCE_WAIT_MAX, check, check_leader, check_size, long_range, range_stream};
-use crate::context::{Context, read_level, respond_applied, respond_read};
+use super::{
+    MAINTENANCE_WAIT_MAX, check, check_leader_if, check_member, check_size, long_range,
+    range_stream,
+};
+use crate::context::{Context, respond_applied};
 use crate::convert;
 use crate::memory::{Charge, current_account};
 use crate::status::{Fault, status};
@@ -48,6 +52,112 @@ impl KvService {
         let (mut reply, applied, reserved) = self.write(Txn::of(op)).await?;
         let reply = reply.replies.pop().ok_or_else(foreign_reply)?;
         Ok((reply, applied, reserved))
+    }
+
+    /// Checks whether a read of this level can be served now.
+    fn check_read(&self, terms: Terms, level: ReadLevel) -> Result<(), Status> {
+        match level {
+            ReadLevel::Eventual => check_leader_if(&self.context, terms.needs_leader),
+            ReadLevel::Linearizable | ReadLevel::Lease => {
+                check_member(&self.context, terms.needs_leader)
+            }
+        }
+    }
+
+    /// `Range`.
+    pub(crate) async fn read(
+        &self,
+        terms: Terms,
+        request: pb::RangeRequest,
+    ) -> Result<Answer<pb::RangeResponse>, Status> {
+        let level = terms.level(request.serializable);
+        self.check_read(terms, level)?;
+        let op = convert::range_op(request)?;
+        if long_range::is_wide(&op) {
+            // Its future is large, and most reads are not wide.
+            return Box::pin(long_range::range(&self.context, op, level)).await;
+        }
+        let read = self
+            .context
+            .client
+            .range(&op, level)
+            .await
+            .map_err(status)?;
+        let reply = pb::RangeResponse {
+            header: self.context.header_of_read(&read.point),
+            ..convert::range_reply(read.value)
+        };
+        Ok(Answer::of_read(reply, &read.point))
+    }
+
+    /// `Put`.
+    pub(crate) async fn put_one(
+        &self,
+        terms: Terms,
+        request: pb::PutRequest,
+    ) -> Result<Answer<pb::PutResponse>, Status> {
+        check_member(&self.context, terms.needs_leader)?;
+        let bytes = request.encoded_len();
+        let op = Op::Put(convert::put_op(request)?);
+        self.check_size(bytes)?;
+        let (OpReply::Put(previous), applied, _reserved) = self.write_one(op).await? else {
+            return Err(foreign_reply());
+        };
+        let reply = pb::PutResponse {
+            header: self.context.header_of(&applied),
+            ..convert::put_reply(previous)
+        };
+        Ok(Answer::of_change(reply, applied.index))
+    }
+
+    /// `DeleteRange`.
+    pub(crate) async fn delete(
+        &self,
+        terms: Terms,
+        request: pb::DeleteRangeRequest,
+    ) -> Result<Answer<pb::DeleteRangeResponse>, Status> {
+        check_member(&self.context, terms.needs_leader)?;
+        let bytes = request.encoded_len();
+        let op = Op::DeleteRange(convert::delete_op(request)?);
+        self.check_size(bytes)?;
+        let written = self.write_one(op).await?;
+        let (OpReply::DeleteRange { deleted, previous }, applied, _reserved) = written else {
+            return Err(foreign_reply());
+        };
+        let reply = pb::DeleteRangeResponse {
+            header: self.context.header_of(&applied),
+            ..convert::delete_reply(deleted, previous)
+        };
+        encode_if_large(&self.context, Answer::of_change(reply, applied.index)).await
+    }
+
+    /// `Txn`.
+    pub(crate) async fn transact(
+        &self,
+        terms: Terms,
+        request: pb::TxnRequest,
+    ) -> Result<Answer<pb::TxnResponse>, Status> {
+        check_member(&self.context, terms.needs_leader)?;
+        let level = terms.level(all_serializable(&request));
+        let bytes = request.encoded_len();
+        let txn = convert::txn(request, self.context.settings.txn_operations_max)?;
+        if is_read(&txn) {
+            let _reserved = reserve(&self.context, &txn).await?;
+            let read = self.context.client.read_txn(&txn, level).await;
+            let read = read.map_err(status)?;
+            let reply = pb::TxnResponse {
+                header: self.context.header_of_read(&read.point),
+                ..convert::txn_reply(read.value, read.point.revision)
+            };
+            return encode_if_large(&self.context, Answer::of_read(reply, &read.point)).await;
+        }
+        self.check_size(bytes)?;
+        let (reply, applied, _reserved) = self.write(txn).await?;
+        let reply = pb::TxnResponse {
+            header: self.context.header_of(&applied),
+            ..convert::txn_reply(reply, applied.reply.revision)
+        };
+        encode_if_large(&self.context, Answer::of_change(reply, applied.index)).await
     }
 }
 
@@ -84,27 +194,9 @@ impl Kv for KvService {
         &self,
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<pb::RangeResponse>, Status> {
-        let level = read_level(request.metadata(), request.get_ref().serializable)?;
-        if level == ReadLevel::Eventual {
-            check_leader(&self.context, request.metadata())?;
-        } else {
-            check(&self.context, request.metadata())?;
-        }
-        let op = convert::range_op(request.into_inner())?;
-        if long_range::is_wide(&op) {
-            return long_range::range(&self.context, op, level).await;
-        }
-        let read = self
-            .context
-            .client
-            .range(&op, level)
-            .await
-            .map_err(status)?;
-        let reply = pb::RangeResponse {
-            header: self.context.header_of_read(&read.point),
-            ..convert::range_reply(read.value)
-        };
-        Ok(respond_read(reply, &read.point))
+        let terms = Terms::of(request.metadata(), request.get_ref().serializable)?;
+        let answer = self.read(terms, request.into_inner()).await?;
+        Ok(answer.into_response())
     }
 
     type RangeStreamStream = Stepwise<pb::RangeStreamResponse>;
@@ -113,12 +205,9 @@ impl Kv for KvService {
         &self,
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
-        let level = read_level(request.metadata(), request.get_ref().serializable)?;
-        if level == ReadLevel::Eventual {
-            check_leader(&self.context, request.metadata())?;
-        } else {
-            check(&self.context, request.metadata())?;
-        }
+        let terms = Terms::of(request.metadata(), request.get_ref().serializable)?;
+        let level = terms.level(request.get_ref().serializable);
+        self.check_read(terms, level)?;
         let op = convert::range_op(request.into_inner())?;
         range_stream::stream(&self.context, op, level).await
     }
@@ -127,39 +216,18 @@ impl Kv for KvService {
         &self,
         request: Request<pb::PutRequest>,
     ) -> Result<Response<pb::PutResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        let request = request.into_inner();
-        let bytes = request.encoded_len();
-        let op = Op::Put(convert::put_op(request)?);
-        self.check_size(bytes)?;
-        let (OpReply::Put(previous), applied, _reserved) = self.write_one(op).await? else {
-            return Err(foreign_reply());
-        };
-        let reply = pb::PutResponse {
-            header: self.context.header_of(&applied),
-            ..convert::put_reply(previous)
-        };
-        Ok(respond_applied(reply, applied.index))
+        let terms = Terms::of_change(request.metadata());
+        let answer = self.put_one(terms, request.into_inner()).await?;
+        Ok(answer.into_response())
     }
 
     async fn delete_range(
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        let request = request.into_inner();
-        let bytes = request.encoded_len();
-        let op = Op::DeleteRange(convert::delete_op(request)?);
-        self.check_size(bytes)?;
-        let written = self.write_one(op).await?;
-        let (OpReply::DeleteRange { deleted, previous }, applied, _reserved) = written else {
-            return Err(foreign_reply());
-        };
-        let reply = pb::DeleteRangeResponse {
-            header: self.context.header_of(&applied),
-            ..convert::delete_reply(deleted, previous)
-        };
-        encoded(&self.context, respond_applied(reply, applied.index)).await
+        let terms = Terms::of_change(request.metadata());
+        let answer = self.delete(terms, request.into_inner()).await?;
+        Ok(answer.into_response())
     }
 
     async fn txn(
@@ -167,28 +235,9 @@ impl Kv for KvService {
         request: Request<pb::TxnRequest>,
     ) -> Result<Response<pb::TxnResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let is_serializable = all_serializable(request.get_ref());
-        let level = read_level(request.metadata(), is_serializable)?;
-        let request = request.into_inner();
-        let bytes = request.encoded_len();
-        let txn = convert::txn(request, self.context.settings.txn_operations_max)?;
-        if is_read(&txn) {
-            let _reserved = reserve(&self.context, &txn).await?;
-            let read = self.context.client.read_txn(&txn, level).await;
-            let read = read.map_err(status)?;
-            let reply = pb::TxnResponse {
-                header: self.context.header_of_read(&read.point),
-                ..convert::txn_reply(read.value, read.point.revision)
-            };
-            return encoded(&self.context, respond_read(reply, &read.point)).await;
-        }
-        self.check_size(bytes)?;
-        let (reply, applied, _reserved) = self.write(txn).await?;
-        let reply = pb::TxnResponse {
-            header: self.context.header_of(&applied),
-            ..convert::txn_reply(reply, applied.reply.revision)
-        };
-        encoded(&self.context, respond_applied(reply, applied.index)).await
+        let terms = Terms::of(request.metadata(), all_serializable(request.get_ref()))?;
+        let answer = self.transact(terms, request.into_inner()).await?;
+        Ok(answer.into_response())
     }
 
     async fn compact(

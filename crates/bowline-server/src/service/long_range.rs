@@ -45,10 +45,11 @@ use prost::Message;
 use tonic::body::Body;
 use tonic::{Response, Status};
 
-use super::encoded::encoded;
+use super::answer::Answer;
+use super::encoded::encode_if_large;
 use super::etcd_range::{Beyond, has_bounds, passes, range_of};
 use super::stream::{Stepwise, stepwise};
-use crate::context::{Context, respond_read};
+use crate::context::Context;
 use crate::convert;
 use crate::memory::{Charge, OverBudget, current_account};
 use crate::read_threads::ReadThreads;
@@ -73,7 +74,7 @@ pub(super) async fn range(
     context: &Arc<Context>,
     op: RangeOp,
     level: ReadLevel,
-) -> Result<Response<pb::RangeResponse>, Status> {
+) -> Result<Answer<pb::RangeResponse>, Status> {
     let (snapshot, point) = open(context, &op, level).await?;
     let newest = match op.revision {
         Revision::ZERO => snapshot.revision(),
@@ -114,7 +115,7 @@ pub(super) async fn range(
     let turn = match whole {
         Ok(mut reply) => {
             reply.header = header;
-            return encoded(context, respond_read(reply, &point)).await;
+            return encode_if_large(context, Answer::of_read(reply, &point)).await;
         }
         Err(turn) => turn,
     };
@@ -157,10 +158,9 @@ pub(super) async fn range(
         length,
         parts,
     };
-    let mut response = respond_read(pb::RangeResponse::default(), &point);
-    let taken = LongReplySlot(Arc::new(Mutex::new(Some(long))));
-    response.extensions_mut().insert(taken);
-    Ok(response)
+    let mut answer = Answer::of_read(pb::RangeResponse::default(), &point);
+    answer.long = Some(long);
+    Ok(answer)
 }
 
 /// A snapshot of the freshness that the level requires.
@@ -196,7 +196,7 @@ async fn sorted(
     op: RangeOp,
     level: ReadLevel,
     snapshot: &Snapshot,
-) -> Result<Response<pb::RangeResponse>, Status> {
+) -> Result<Answer<pb::RangeResponse>, Status> {
     let mut charge = Charge::none(current_account(&context.memory));
     let measured = read_on(&context.long_reads, {
         let (snapshot, op) = (snapshot.clone(), op.clone());
@@ -214,7 +214,7 @@ async fn sorted(
         header: context.header_of_read(&read.point),
         ..convert::range_reply(read.value)
     };
-    encoded(context, respond_read(reply, &read.point)).await
+    encode_if_large(context, Answer::of_read(reply, &read.point)).await
 }
 
 async fn read_on<T: Send + 'static>(
@@ -507,6 +507,12 @@ pub(crate) struct LongReply {
 struct LongReplySlot(Arc<Mutex<Option<LongReply>>>);
 
 impl LongReply {
+    /// Leaves it in a response for the transport.
+    pub(super) fn leave_in<M>(self, response: &mut Response<M>) {
+        let slot = LongReplySlot(Arc::new(Mutex::new(Some(self))));
+        response.extensions_mut().insert(slot);
+    }
+
     /// The long reply of a response; it replaces the response's own message.
     pub(crate) fn taken_from<B>(response: &mut http::Response<B>) -> Option<LongReply> {
         // Nearly all responses have no extensions, and then this costs nothing.

@@ -3,6 +3,7 @@
 //! A service checks and converts the request, calls the node, and converts the result. It has no state except
 //! the [`Context`](crate::context::Context).
 
+mod answer;
 mod auth;
 mod cluster;
 mod election;
@@ -29,6 +30,7 @@ mod store;
 mod stream;
 mod watch;
 
+pub(crate) use answer::{Answer, Terms};
 pub(crate) use auth::AuthService;
 pub(crate) use cluster::ClusterService;
 pub(crate) use election::ElectionService;
@@ -67,14 +69,23 @@ fn needs_leader(metadata: &MetadataMap) -> bool {
 /// Refuses what cannot be served now: on a learner all but a few calls, and calls that need a leader while
 /// there is none.
 fn check(context: &Context, metadata: &MetadataMap) -> Result<(), Status> {
+    check_member(context, needs_leader(metadata))
+}
+
+/// See [`check`].
+fn check_member(context: &Context, needs_leader: bool) -> Result<(), Status> {
     if context.is_learner() {
         return Err(Fault::LearnerUnsupported.into());
     }
-    check_leader(context, metadata)
+    check_leader_if(context, needs_leader)
 }
 
 fn check_leader(context: &Context, metadata: &MetadataMap) -> Result<(), Status> {
-    if !context.has_leader() && needs_leader(metadata) {
+    check_leader_if(context, !context.has_leader() && needs_leader(metadata))
+}
+
+fn check_leader_if(context: &Context, needs_leader: bool) -> Result<(), Status> {
+    if needs_leader && !context.has_leader() {
         return Err(Fault::NoLeader.into());
     }
     Ok(())

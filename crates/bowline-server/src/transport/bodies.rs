@@ -27,7 +27,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::memory::{self, Account, Charge, OverBudget, Partial};
-use crate::status::Fault;
+use crate::status::{Fault, trailers_of};
 
 /// Smaller bodies are not charged: the number of calls is bounded.
 pub(super) const SMALL_BYTES: usize = 512;
@@ -441,12 +441,6 @@ impl ReplyBody {
         });
         Poll::Ready(Some(Ok(Frame::data(self.next_piece(&account)))))
     }
-}
-
-/// The trailers that carry a status.
-pub(crate) fn trailers_of(status: &Status) -> Option<HeaderMap> {
-    let mut trailers = HeaderMap::new();
-    status.add_header(&mut trailers).ok().map(|()| trailers)
 }
 
 impl HttpBody for ReplyBody {

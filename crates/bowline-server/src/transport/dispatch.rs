@@ -112,6 +112,11 @@ impl Dispatch {
         }
     }
 
+    /// Whether only metrics and health are served.
+    pub(super) fn is_for_metrics(&self) -> bool {
+        self.is_for_metrics
+    }
+
     /// A copy for one connection.
     pub(super) fn of_connection(&self, account: Arc<Account>) -> Dispatch {
         Dispatch {

@@ -1,7 +1,9 @@
 //! Accepts connections, and serves each until it ends or the server stops.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,7 @@ use super::Dispatch;
 use super::executor::EagerExecutor;
 use super::read_deadline::DeadlineStream;
 use crate::context::{Context, stopped};
+use crate::front::{self, Limits, Rewind};
 use crate::memory::Account;
 
 /// Limits and times of connections.
@@ -40,6 +43,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) keep_alive_timeout: Duration,
     /// The time for calls under way to finish when the server stops.
     pub(crate) drain_timeout: Duration,
+    /// Whether the front serves HTTP/2, and not the library alone.
+    pub(crate) has_front: bool,
 }
 
 /// Where connections come from.
@@ -189,19 +194,34 @@ impl Repeated {
     }
 }
 
-fn builder(options: &ConnectionOptions, account: &Arc<Account>) -> Builder<EagerExecutor> {
-    // Input is taken from the library at once and charged. The windows bound what may arrive in between.
-    const STREAM_WINDOW_BYTES: u32 = 1 << 20;
-    const CONNECTION_WINDOW_BYTES: u32 = 4 << 20;
-    const FRAME_BYTES: u32 = 64 << 10;
-    // The library buffers so much unsent data, and one message more. The queues before it are bounded per
-    // stream and overall.
-    const SEND_BUFFER_BYTES: usize = 64 << 10;
+/// The most concurrent calls per connection.
+fn streams_max(options: &ConnectionOptions, account: &Account) -> u32 {
     // An answered call keeps its slot until the client has taken the reply; a small reply is not charged.
     const CALL_BYTES_MAX: usize = 16 << 10;
     let streams_max = account.memory().connection_bytes_max() / CALL_BYTES_MAX;
     let streams_max = u32::try_from(streams_max).unwrap_or(u32::MAX);
-    let streams_max = options.streams_max.min(streams_max);
+    options.streams_max.min(streams_max)
+}
+
+/// What the library serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    /// A connection of a client.
+    Client,
+    /// The streams of one that the front does not serve.
+    Relay,
+}
+
+fn builder(
+    options: &ConnectionOptions,
+    account: &Arc<Account>,
+    side: Side,
+) -> Builder<EagerExecutor> {
+    // Input is taken from the library at once and charged. The windows bound what may arrive in between.
+    // The library buffers so much unsent data, and one message more. The queues before it are bounded per
+    // stream and overall.
+    const SEND_BUFFER_BYTES: usize = 64 << 10;
+    let streams_max = streams_max(options, account);
     // A client may give up at once all calls that it may have open. `DeadlineStream` limits how often.
     let resets_max = options.resets_max.min(streams_max) as usize;
     // The library's minimum.
@@ -214,17 +234,22 @@ fn builder(options: &ConnectionOptions, account: &Arc<Account>) -> Builder<Eager
         // The buffer holds a whole head, so this bounds heads, too.
         .max_buf_size((options.header_bytes_max as usize).max(HTTP1_BUFFER_MIN))
         .header_read_timeout(options.partial_timeout);
+    let (connection_window, keep_alive_interval) = match side {
+        Side::Client => (front::CONNECTION_WINDOW, Some(options.keep_alive_interval)),
+        // The front sends the pings.
+        Side::Relay => (front::RELAY_WINDOW, None),
+    };
     builder
         .http2()
         .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_frame_size(FRAME_BYTES)
+        .initial_stream_window_size(front::STREAM_WINDOW)
+        .initial_connection_window_size(connection_window)
+        .max_frame_size(front::FRAME_BYTES)
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .max_concurrent_streams(streams_max)
         .max_pending_accept_reset_streams(resets_max)
         .max_header_list_size(options.header_bytes_max)
-        .keep_alive_interval(options.keep_alive_interval)
+        .keep_alive_interval(keep_alive_interval)
         .keep_alive_timeout(options.keep_alive_timeout);
     builder
 }
@@ -260,9 +285,74 @@ impl Connection {
         let (partial_timeout, unread_timeout) = (options.partial_timeout, options.unread_timeout);
         let account = self.account.clone();
         let resets_max = options.resets_max;
-        let stream =
+        let mut stream =
             DeadlineStream::new(stream, partial_timeout, unread_timeout, resets_max, account);
-        let builder = builder(options, &self.account);
+        if !options.has_front || self.dispatch.is_for_metrics() {
+            return self.serve_by_library(stream).await;
+        }
+        let read = tokio::select! {
+            read = front::read_preface(&mut stream) => read,
+            () = stopped(&mut self.stopping) => return,
+        };
+        match read {
+            Ok(None) => self.serve_by_front(stream).await,
+            Ok(Some(first)) => self.serve_by_library(Rewind::new(first, stream)).await,
+            Err(error) => tracing::debug!(%error, "a connection ended"),
+        }
+    }
+
+    /// Serves HTTP/2, whose preface was read.
+    async fn serve_by_front<S>(mut self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let options = self.options.clone();
+        let limits = Limits {
+            streams_max: streams_max(&options, &self.account),
+            header_bytes_max: options.header_bytes_max,
+            partial_timeout: options.partial_timeout,
+            unread_timeout: options.unread_timeout,
+            keep_alive_interval: options.keep_alive_interval,
+            keep_alive_timeout: options.keep_alive_timeout,
+        };
+        let (dispatch, account) = (self.dispatch.clone(), self.account.clone());
+        let open = Box::new(move |pipe| -> Pin<Box<dyn Future<Output = ()> + Send>> {
+            let builder = builder(&options, &account, Side::Relay).http2_only();
+            let dispatch = dispatch.clone();
+            Box::pin(async move {
+                let served = builder.serve_connection(TokioIo::new(pipe), dispatch);
+                if let Err(error) = served.await {
+                    tracing::debug!(%error, "a relay ended");
+                }
+            })
+        });
+        let mut serving = front::serve(stream, &self.context, &self.account, limits, open);
+        let ended = tokio::select! {
+            ended = &mut serving => ended,
+            () = unread(&self.account, self.options.unread_timeout) => {
+                tracing::debug!("a connection was ended: its client does not read replies");
+                return;
+            }
+            () = stopped(&mut self.stopping) => {
+                serving.begin_drain();
+                match tokio::time::timeout(self.options.drain_timeout, serving).await {
+                    Ok(ended) => ended,
+                    Err(_) => return,
+                }
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+
+    /// Serves HTTP/1 and HTTP/2 by the library.
+    async fn serve_by_library<S>(mut self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let unread_timeout = self.options.unread_timeout;
+        let builder = builder(&self.options, &self.account, Side::Client);
         let serving = builder.serve_connection(TokioIo::new(stream), self.dispatch);
         let mut serving = std::pin::pin!(serving);
         let ended = tokio::select! {

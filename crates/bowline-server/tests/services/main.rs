@@ -15,6 +15,7 @@ mod keys;
 mod leaderless;
 mod locks;
 mod long_range;
+mod mixed;
 mod others;
 mod plain_http;
 mod range_stream;

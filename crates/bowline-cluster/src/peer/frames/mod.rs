@@ -31,6 +31,8 @@
 //! - A reply belongs to the request that its place in its call says, whatever became of earlier calls.
 
 mod client;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod server;
 #[cfg(test)]
 mod tests;

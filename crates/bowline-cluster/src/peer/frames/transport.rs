@@ -103,6 +103,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.input.len()
     }
 
+    /// What the buffers have room for.
+    #[cfg(any(test, fuzzing))]
+    pub(super) fn buffer_bytes(&self) -> usize {
+        self.input.capacity() + self.output.capacity()
+    }
+
     /// Writes what waits.
     pub(super) fn poll_write(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.unwritten_bytes() > 0 {

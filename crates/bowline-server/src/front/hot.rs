@@ -1,0 +1,142 @@
+//! The hot calls: `Range`, `Put`, `DeleteRange` and `Txn` of `etcdserverpb.KV`.
+
+use bowline_cluster::ReadLevel;
+use bowline_proto::etcdserverpb as pb;
+use prost::{DecodeError, Message as _};
+use tonic::Status;
+
+use crate::metrics::Method;
+use crate::service::{Answer, EncodedReply, KvService, LongReply, Terms};
+
+/// A method that is served here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HotMethod {
+    Range,
+    Put,
+    DeleteRange,
+    Txn,
+}
+
+impl HotMethod {
+    pub(super) fn of_path(path: &[u8]) -> Option<HotMethod> {
+        match path.strip_prefix(b"/etcdserverpb.KV/")? {
+            b"Range" => Some(HotMethod::Range),
+            b"Put" => Some(HotMethod::Put),
+            b"DeleteRange" => Some(HotMethod::DeleteRange),
+            b"Txn" => Some(HotMethod::Txn),
+            _ => None,
+        }
+    }
+
+    /// The same method among all.
+    pub(super) fn method(self) -> Method {
+        match self {
+            HotMethod::Range => Method::Range,
+            HotMethod::Put => Method::Put,
+            HotMethod::DeleteRange => Method::DeleteRange,
+            HotMethod::Txn => Method::Txn,
+        }
+    }
+}
+
+/// A request.
+#[derive(Debug)]
+pub(super) enum HotRequest {
+    Range(pb::RangeRequest),
+    Put(pb::PutRequest),
+    DeleteRange(pb::DeleteRangeRequest),
+    Txn(pb::TxnRequest),
+}
+
+impl HotRequest {
+    pub(super) fn decode(method: HotMethod, message: &[u8]) -> Result<HotRequest, DecodeError> {
+        Ok(match method {
+            HotMethod::Range => HotRequest::Range(pb::RangeRequest::decode(message)?),
+            HotMethod::Put => HotRequest::Put(pb::PutRequest::decode(message)?),
+            HotMethod::DeleteRange => {
+                HotRequest::DeleteRange(pb::DeleteRangeRequest::decode(message)?)
+            }
+            HotMethod::Txn => HotRequest::Txn(pb::TxnRequest::decode(message)?),
+        })
+    }
+}
+
+/// The message of a reply.
+#[derive(Debug)]
+pub(crate) enum HotMessage {
+    Range(pb::RangeResponse),
+    Put(pb::PutResponse),
+    DeleteRange(pb::DeleteRangeResponse),
+    Txn(pb::TxnResponse),
+}
+
+impl HotMessage {
+    pub(super) fn encoded_len(&self) -> usize {
+        match self {
+            HotMessage::Range(message) => message.encoded_len(),
+            HotMessage::Put(message) => message.encoded_len(),
+            HotMessage::DeleteRange(message) => message.encoded_len(),
+            HotMessage::Txn(message) => message.encoded_len(),
+        }
+    }
+
+    /// Appends the message.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        // The buffer grows, so this cannot fail.
+        let _ = match self {
+            HotMessage::Range(message) => message.encode(out),
+            HotMessage::Put(message) => message.encode(out),
+            HotMessage::DeleteRange(message) => message.encode(out),
+            HotMessage::Txn(message) => message.encode(out),
+        };
+    }
+}
+
+/// A reply.
+pub(crate) struct HotReply {
+    pub(super) message: HotMessage,
+    /// The message, if it is large and was encoded elsewhere.
+    pub(super) encoded: Option<EncodedReply>,
+    /// The message in parts, if it is too long to be in memory.
+    pub(super) long: Option<LongReply>,
+    pub(super) applied: u64,
+    /// The level of the read, if it was one.
+    pub(super) level: Option<ReadLevel>,
+}
+
+impl HotReply {
+    fn of<T>(answer: Answer<T>, message: impl FnOnce(T) -> HotMessage) -> HotReply {
+        HotReply {
+            message: message(answer.message),
+            encoded: answer.encoded,
+            long: answer.long,
+            applied: answer.applied,
+            level: answer.level,
+        }
+    }
+}
+
+/// Makes a call. Every call has room for the largest future, and is moved into its slot: those of the rarer calls are
+/// boxed, so that reads and puts are small.
+pub(super) async fn call(
+    service: KvService,
+    terms: Terms,
+    request: HotRequest,
+) -> Result<HotReply, Status> {
+    Ok(match request {
+        HotRequest::Range(request) => {
+            HotReply::of(service.read(terms, request).await?, HotMessage::Range)
+        }
+        HotRequest::Put(request) => {
+            HotReply::of(service.put_one(terms, request).await?, HotMessage::Put)
+        }
+        HotRequest::DeleteRange(request) => {
+            let deleted = Box::pin(service.delete(terms, request)).await?;
+            HotReply::of(deleted, HotMessage::DeleteRange)
+        }
+        HotRequest::Txn(request) => {
+            let done = Box::pin(service.transact(terms, request)).await?;
+            HotReply::of(done, HotMessage::Txn)
+        }
+    })
+}
