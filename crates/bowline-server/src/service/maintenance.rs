@@ -295,7 +295,26 @@ fn is_version(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context as Task, Poll, Waker};
+
     use super::*;
+    use crate::test_server::TestServer;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_defragmentation_takes_its_turn() {
+        let server = TestServer::start().await;
+        let service = MaintenanceService::new(server.context().clone());
+        let turns = server.context().maintenance.clone();
+        let turn = turns.clone().acquire_owned().await.unwrap();
+        let mut waiting = service.defragment(Request::new(pb::DefragmentRequest {}));
+        // All that it does before it waits for the turn it does at once.
+        let polled = waiting.as_mut().poll(&mut Task::from_waker(Waker::noop()));
+        assert!(matches!(polled, Poll::Pending), "it has its turn");
+        drop(turn);
+        waiting.await.unwrap();
+        // It keeps the turn until it has ended.
+        let _turn = turns.acquire_owned().await.unwrap();
+    }
 
     #[test]
     fn no_version_can_be_gone_back_to() {

@@ -220,6 +220,24 @@ async fn a_long_reply_is_charged_however_long_the_frames_of_the_client() {
     assert_eq!(frames(&connection.out).len(), 3);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_waits_has_a_deadline() {
+    let server = TestServer::start().await;
+    let mut connection = connection(&server, 16 << 20);
+    connection.send_window = 0;
+    let before = Instant::now();
+    connection.answer(1, call(), Ok(reply(1000)));
+    assert!(!connection.send());
+    let check = connection.unread_check.expect("it is looked at");
+    assert!(check >= before + TIMEOUT && check <= Instant::now() + TIMEOUT);
+    connection.out.clear();
+    connection.drop_unread(check);
+    assert!(connection.streams.is_empty());
+    let sent = frames(&connection.out);
+    assert_eq!((sent.len(), sent[0].kind), (1, kind::RST_STREAM));
+    assert_eq!(connection.unread_check, None);
+}
+
 /// A reply that is made while it is sent.
 struct Slow(Arc<AtomicBool>);
 
