@@ -46,7 +46,7 @@ impl Arguments {
             members: self.members.unwrap_or(drawn),
             // `--one` is given what applies.
             fills_disks: self.options.fills_disks || !self.is_one && seed.is_multiple_of(5),
-            serves: self.options.serves || !self.is_one && seed % 3 == 1,
+            serves: self.options.serves || !self.is_one && seed % 6 == 1,
             ..self.options.clone()
         }
     }

@@ -41,19 +41,21 @@ use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Condvar, Instant, Mutex, MutexGuard};
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 use crate::workers::Background;
 use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The kernel may cache one write as one large folio, and every later small write into a folio checks
 /// each of its blocks. So zeros are written in chunks of this size.
 const CHUNK_BYTES: u64 = 64 << 10;
-/// The thread syncs after each portion, so that the flush of a commit never queues behind 64 MiB.
-const PORTION_BYTES: u64 = 4 << 20;
+/// The thread syncs after each portion, and then pauses for as long as that took, so that the flush of a commit never
+/// queues behind more than this, and half of the disk's time is left to commits.
+const PORTION_BYTES: u64 = 256 << 10;
 /// The size of a spare on a disk that has no space for a larger one. A disk with less free space counts
 /// as full.
 const SMALLER_BYTES: u64 = 1 << 20;
@@ -142,6 +144,8 @@ struct State {
     requested: Option<SegmentRequest>,
     /// The size of the segment that the thread is preparing now.
     making_bytes: Option<u64>,
+    /// How many callers wait until it has.
+    waiting: usize,
     ready: VecDeque<Spare>,
     prepared: Option<Prepared>,
     next_number: u64,
@@ -288,8 +292,14 @@ impl SegmentAllocator {
     fn idle(&self) -> MutexGuard<'_, State> {
         let mut state = self.inner.state.lock();
         state.requested = None;
-        while state.making_bytes.is_some() {
-            self.inner.changed.wait(&mut state);
+        if state.making_bytes.is_some() {
+            state.waiting += 1;
+            // Without pauses from now on.
+            self.inner.changed.notify_all();
+            while state.making_bytes.is_some() {
+                self.inner.changed.wait(&mut state);
+            }
+            state.waiting -= 1;
         }
         state
     }
@@ -644,6 +654,7 @@ impl Inner {
     ) -> Result<bool> {
         let zeros = vec![0; CHUNK_BYTES.min(bytes) as usize];
         let mut offset = 0;
+        let mut begun = Instant::now();
         while offset < bytes {
             let count = CHUNK_BYTES.min(bytes - offset);
             vfs::write_all_at(file, path, &zeros[..count as usize], offset)?;
@@ -655,10 +666,20 @@ impl Inner {
                 }
                 if offset.is_multiple_of(PORTION_BYTES) || offset == bytes {
                     vfs::sync_data(file, path)?;
+                    self.pause(begun.elapsed());
+                    begun = Instant::now();
                 }
             }
         }
         Ok(true)
+    }
+
+    /// Leaves the disk to commits for a while, unless somebody waits for the thread.
+    fn pause(&self, time: Duration) {
+        let mut state = self.state.lock();
+        if state.waiting == 0 && !self.stopping.load(Ordering::Relaxed) {
+            self.changed.wait_for(&mut state, time);
+        }
     }
 
     /// Takes a spare of at least `bytes_min`, perhaps by turning a released segment into one.
