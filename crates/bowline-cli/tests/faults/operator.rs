@@ -3,21 +3,28 @@
 //!
 //! After a follower was killed, the leader once used a whole core and wrote megabytes of log a second until it was back, in
 //! three of four runs, while every reply was right. Replies are checked by other tests.
+//!
+//! And what libraries log while a leader resumes after its replacement: nothing above INFO.
 
 use std::time::{Duration, Instant};
 
 use bowline_testing::Seed;
 use bowline_testing::vitals::{Bounds, Process, Sample, Unwell};
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::cluster::{ALL, Cluster, MEMBERS, Wiring};
 use crate::links::Link;
 use crate::nemesis::{Fault, State, Who};
+use crate::stale_reads::known_leader;
 
 /// How long members are looked at in one situation.
 const WINDOW: Duration = Duration::from_millis(1500);
 /// How long a cluster may take to come to terms with a fault: an election, and what was under way.
 const SETTLED_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long a leader is suspended after its replacement.
+const PAUSE: Duration = Duration::from_secs(3);
 
 /// The most that a member may use while nobody asks anything of it, with heartbeats every 50 ms, unoptimised: some
 /// twice what it does use.
@@ -183,4 +190,74 @@ fn members_use_little_when_idle_and_beside_one_that_does_not_answer() {
             found.join("\n")
         );
     });
+}
+
+/// Whether a line of a log is a warning or an error of a library: time, level, target, message.
+fn is_warning_of_a_library(line: &str) -> bool {
+    let mut words = line.split_whitespace().skip(1);
+    let (level, target) = (words.next(), words.next());
+    let is_warning = level.is_some_and(|level| level == "WARN" || level == "ERROR");
+    is_warning && target.is_some_and(|target| !target.starts_with("bowline"))
+}
+
+/// To a leader that resumes, its term is over and its connections are dead, all at once. Raft and the transport warn of
+/// that; an operator reads in the log what it means, once, and nothing of a library.
+#[test]
+fn a_leader_that_resumes_after_its_replacement_logs_no_warning_of_a_library() {
+    let _alone = crate::alone();
+    crate::runtime().block_on(async {
+        let mut cluster = Cluster::start(Wiring::Direct).await;
+        settle(&cluster, None).await;
+        let old = known_leader(&cluster, &ALL, None).await;
+        let others: Vec<usize> = ALL.into_iter().filter(|at| *at != old).collect();
+        // Its requests to the others are under way when it stops, and those of its clients.
+        let mut busy = JoinSet::new();
+        for at in 0..4 {
+            let client = cluster.client(old, 1, Duration::from_millis(500));
+            busy.spawn(async move { while client.put(format!("busy-{at}"), "x").await.is_ok() {} });
+        }
+        let log_before = cluster.log_bytes(old);
+        cluster.stop(old);
+        known_leader(&cluster, &others, Some(old)).await;
+        // It misses entries.
+        settle(&cluster, Some(old)).await;
+        busy.join_all().await;
+        // What waits for an answer waits no longer: a pause of seconds is the subject.
+        sleep(PAUSE).await;
+        cluster.wake(old);
+        // It answers once it follows its successor.
+        cluster.wait_healthy().await;
+        let starter = cluster.starter();
+        for at in ALL {
+            let log = std::fs::read_to_string(starter.log_path(at)).expect("its log");
+            assert!(log.contains(" INFO bowline"), "m{at}: {log}");
+            let found: Vec<_> = log
+                .lines()
+                .filter(|line| is_warning_of_a_library(line))
+                .collect();
+            assert!(found.is_empty(), "m{at}: {found:#?}");
+        }
+        println!(
+            "m{old} has logged {} bytes since it was stopped",
+            cluster.log_bytes(old) - log_before
+        );
+    });
+}
+
+#[test]
+fn a_warning_of_a_library_is_found() {
+    let time = "2026-01-01T00:00:00.000000Z";
+    for (line, is_found) in [
+        ("WARN openraft::core: it is not a leader", true),
+        ("ERROR h2: refused", true),
+        ("INFO openraft: vote", false),
+        ("WARN bowline_cluster::node: a peer is down", false),
+    ] {
+        assert_eq!(
+            is_warning_of_a_library(&format!("{time}  {line}")),
+            is_found,
+            "{line}"
+        );
+    }
+    assert!(!is_warning_of_a_library(""));
 }

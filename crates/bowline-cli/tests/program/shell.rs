@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
+
 use super::graph_remote::Served;
 use super::terminal::Terminal;
 use super::{Place, Run};
@@ -19,6 +21,30 @@ fn script(place: &Place, line: &str, script: &str) -> Run {
 fn prompt(terminal: &mut Terminal) -> String {
     let before = terminal.until("\u{1b}[?2004h");
     before + &terminal.until("data> ")
+}
+
+fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// The bytes that a server has not yet read from its connections, as the kernel's table of sockets shows them.
+fn unread_bytes(endpoint: &str) -> u64 {
+    const CONNECTED: &str = "01";
+    let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    let port: u16 = endpoint.rsplit(':').next().unwrap().parse().unwrap();
+    let own = format!(":{port:04X}");
+    let unread = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (address, _, state) = (words.next()?, words.next()?, words.next()?);
+        let is_its = address.ends_with(&own) && state == CONNECTED;
+        let (_, unread) = words.next()?.split_once(':')?;
+        is_its.then(|| u64::from_str_radix(unread, 16).ok())?
+    };
+    table.lines().skip(1).filter_map(unread).sum()
 }
 
 #[test]
@@ -308,10 +334,13 @@ fn an_interrupt_ends_a_command_whose_server_does_not_answer() {
     let prompt = format!("{endpoint}> ");
     terminal.until(&prompt);
     served.pause();
+    let before = unread_bytes(&endpoint);
     let started = Instant::now();
     terminal.keys("get a\r");
     // It is sent before it is interrupted.
-    std::thread::sleep(Duration::from_millis(300));
+    soon("the request waits for the server", || {
+        unread_bytes(&endpoint) > before
+    });
     terminal.interrupt();
     terminal.until("error: interrupted");
     let took = started.elapsed();
@@ -339,10 +368,17 @@ fn an_interrupt_that_a_command_does_not_notice_is_answered_all_the_same() {
     // It waits until somebody writes.
     terminal.keys("import pipe\r");
     terminal.until("import pipe");
-    std::thread::sleep(Duration::from_millis(300));
+    // A writer that does not wait finds the pipe only once somebody reads from it.
+    let mut written = None;
+    soon("the pipe is read", || {
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+        written = rustix::fs::open(place.path("pipe"), flags, Mode::empty()).ok();
+        written.is_some()
+    });
     terminal.interrupt();
     terminal.until("this command does not stop before its end; Ctrl-C again ends the session");
     terminal.interrupt();
     assert_eq!(terminal.end().1.code(), Some(130));
+    drop(written);
     place.check_is_clean();
 }

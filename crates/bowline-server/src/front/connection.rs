@@ -27,7 +27,7 @@ use super::frame::{
     write_goaway, write_ping, write_reset, write_settings, write_window_update,
 };
 use super::head::{Head, HeadReader};
-use super::hot::{HotReply, HotRequest};
+use super::hot::{HotReply, HotRequest, Served};
 use super::relay::{Followed, Open, Relay};
 use super::reply::{PREFIX_BYTES, ReplyWriter};
 use super::stream::{Call, Receiving, Running, Stream};
@@ -47,7 +47,7 @@ pub(super) const SLACK_BYTES: u32 = 3 << 20;
 /// Smaller messages are not charged: the number of calls is bounded.
 pub(super) const SMALL_BYTES: usize = 512;
 /// The approximate memory of a waiting call besides its messages.
-const CALL_BYTES: usize = 4 << 10;
+pub(super) const CALL_BYTES: usize = 4 << 10;
 /// The most streams that are reset because of the client in a period.
 const FAULTS_MAX: u32 = 1024;
 const FAULTS_PERIOD: Duration = Duration::from_secs(60);
@@ -304,6 +304,13 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 }
                 self.more_of_request(head.id)
             }
+            Some(Stream::Watching(stream)) if !stream.has_client_ended => {
+                self.consumed += payload.len() as u32;
+                if !stream.take_window(payload.len()) {
+                    return self.fail(head.id, Reason::FlowControl);
+                }
+                self.watch_data(head.id, data, has_ended)
+            }
             Some(_) => {
                 self.consumed += payload.len() as u32;
                 self.fail(head.id, Reason::StreamClosed)
@@ -358,7 +365,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let Some(Stream::Receiving(stream)) = self.streams.get_mut(&id) else {
             return Ok(());
         };
-        let Some(method) = stream.head.hot else {
+        let Some(Served::Call(method)) = stream.head.hot else {
             return Ok(());
         };
         let message = match body.split_first_chunk::<PREFIX_BYTES>() {
@@ -459,7 +466,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                     relay.sent(bytes);
                 }
             }
-            Some(Stream::Receiving(_) | Stream::Sending(_)) | None => {}
+            Some(Stream::Receiving(_) | Stream::Sending(_) | Stream::Watching(_)) | None => {}
         }
     }
 
@@ -538,13 +545,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         if head.hot.is_none() || has_ended {
             return self.relay_stream(id, &head, has_ended);
         }
-        // Those that have ended since are dropped now and then, so that the oldest one does not keep them all.
-        if self.incomplete.len() > INCOMPLETE_MIN + 2 * self.streams.len() {
-            let streams = &self.streams;
-            self.incomplete
-                .retain(|(_, id)| matches!(streams.get(id), Some(Stream::Receiving(_))));
+        if head.hot == Some(Served::Watch) {
+            self.begin_watch(id, &head);
+            return Ok(());
         }
-        self.incomplete.push_back((self.now, id));
+        self.note_incomplete(id);
         let Ok(head_charge) = self.charge_head(&head) else {
             self.refuse(id, &OverBudget.into(), false);
             return Ok(());
@@ -560,6 +565,17 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         };
         self.streams.insert(id, Stream::Receiving(receiving));
         Ok(())
+    }
+
+    /// A message of a stream begins to arrive.
+    pub(super) fn note_incomplete(&mut self, id: u32) {
+        // Those that have ended since are dropped now and then, so that the oldest one does not keep them all.
+        if self.incomplete.len() > INCOMPLETE_MIN + 2 * self.streams.len() {
+            let streams = &self.streams;
+            self.incomplete
+                .retain(|(begun, id)| streams.get(id).is_some_and(|it| it.is_arriving(*begun)));
+        }
+        self.incomplete.push_back((self.now, id));
     }
 
     fn trailers(&mut self, id: u32, has_ended: bool, head: &Head) -> Result<(), Reason> {
@@ -592,6 +608,12 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                     true => self.trailers(id, has_ended, head),
                     false => Ok(()),
                 }
+            }
+            Some(Stream::Watching(stream)) if !stream.has_client_ended => {
+                if !has_ended || head.is_too_large {
+                    return self.fail(id, Reason::Protocol);
+                }
+                self.watch_data(id, &[], true)
             }
             Some(_) => self.fail(id, Reason::StreamClosed),
             None if self.reset_ids.contains(&id) => Ok(()),
@@ -647,13 +669,17 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     pub(super) fn drop_late(&mut self, now: Instant) -> Option<Instant> {
         let timeout = self.limits.partial_timeout;
         while let Some((begun, id)) = self.incomplete.front().copied() {
-            let is_receiving = matches!(self.streams.get(&id), Some(Stream::Receiving(_)));
-            if is_receiving {
+            let stream = self.streams.get(&id);
+            if stream.is_some_and(|stream| stream.is_arriving(begun)) {
                 if now < begun + timeout {
                     return Some(begun);
                 }
                 self.account.memory().late_requests.add(1);
-                self.refuse(id, &Fault::PartialRequest(timeout).into(), false);
+                let status = Fault::PartialRequest(timeout).into();
+                match stream {
+                    Some(Stream::Watching(_)) => self.end_watch(id, Some(status)),
+                    _ => self.refuse(id, &status, false),
+                }
             }
             self.incomplete.pop_front();
         }
@@ -662,7 +688,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 }
 
 /// The length in the prefix of a message; `None` if it is compressed or worse.
-fn length_of(prefix: &[u8; PREFIX_BYTES]) -> Option<usize> {
+pub(super) fn length_of(prefix: &[u8; PREFIX_BYTES]) -> Option<usize> {
     let [0, length @ ..] = prefix else {
         return None;
     };

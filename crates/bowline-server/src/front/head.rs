@@ -1,6 +1,6 @@
 //! The heads of requests: which call it is, and on what terms.
 //!
-//! A head is *hot* if it names one of the four calls that are served here, and has nothing that these calls
+//! A head is *hot* if it names one of the calls that are served here, or a watch, and has nothing that these
 //! or HTTP/2 would treat in a special way. Every other head is relayed, also a malformed one: the library at
 //! the other end of the relay refuses it in its own way. So this module only has to recognise what is usual.
 //!
@@ -12,15 +12,15 @@ use std::sync::Arc;
 use bowline_cluster::ReadLevel;
 
 use super::frame::Reason;
-use super::hot::HotMethod;
+use super::hot::Served;
 use super::hpack::{Decoder, FIELD_BYTES, write_field};
 use crate::service::Terms;
 
 /// The head of a request.
 #[derive(Debug, Default)]
 pub(super) struct Head {
-    /// The call, if the head is hot.
-    pub(super) hot: Option<HotMethod>,
+    /// What is asked for, if the head is hot.
+    pub(super) hot: Option<Served>,
     pub(super) terms: Terms,
     /// Whether it is one of gRPC.
     pub(super) is_grpc: bool,
@@ -32,12 +32,12 @@ pub(super) struct Head {
     pub(super) is_too_large: bool,
 }
 
-/// The meaning of a field for a hot call.
+/// The meaning of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Field {
     Post,
     Scheme,
-    Path(HotMethod),
+    Path(Served),
     Authority,
     Grpc,
     Level(ReadLevel),
@@ -53,7 +53,7 @@ impl Field {
         match name {
             b":method" if value == b"POST" => Field::Post,
             b":scheme" if matches!(value, b"http" | b"https") => Field::Scheme,
-            b":path" => HotMethod::of_path(value).map_or(Field::Unusual, Field::Path),
+            b":path" => Served::of_path(value).map_or(Field::Unusual, Field::Path),
             b":authority" if !value.is_empty() && value.iter().all(is_of_authority) => {
                 Field::Authority
             }
@@ -104,7 +104,7 @@ struct Seen {
     has_scheme: bool,
     has_authority: bool,
     has_type: bool,
-    path: Option<HotMethod>,
+    path: Option<Served>,
     has_level: bool,
     /// A field that is not a pseudo-field.
     has_plain: bool,
@@ -137,7 +137,7 @@ impl Seen {
         self.has_plain |= !is_pseudo;
     }
 
-    fn hot(&self) -> Option<HotMethod> {
+    fn hot(&self) -> Option<Served> {
         let is_whole = self.has_post && self.has_scheme && self.has_authority && self.has_type;
         self.path.filter(|_| is_whole && !self.is_unusual)
     }
@@ -161,7 +161,7 @@ pub(super) struct HeadReader {
     list_bytes_max: usize,
 }
 
-/// A client makes each of the four calls, some of them with and without a level.
+/// A client makes each of the four calls and watches, some of them with and without a level.
 const KNOWN_MAX: usize = 6;
 /// A longer block is not worth keeping.
 const KNOWN_BYTES_MAX: usize = 256;
@@ -238,6 +238,7 @@ impl HeadReader {
 
 #[cfg(test)]
 mod tests {
+    use super::super::hot::HotMethod;
     use super::*;
 
     const USUAL: [(&str, &str); 6] = [
@@ -264,7 +265,7 @@ mod tests {
     #[test]
     fn usual_heads_are_hot() {
         let usual = head(&USUAL);
-        assert_eq!(usual.hot, Some(HotMethod::Range));
+        assert_eq!(usual.hot, Some(Served::Call(HotMethod::Range)));
         assert_eq!(usual.terms, Terms::default());
         assert_eq!(usual.block, block(&USUAL));
         let more = [
@@ -277,7 +278,7 @@ mod tests {
             ("x-trace.id", "ä\t1"),
         ];
         let more = head(&[&USUAL[..], &more].concat());
-        assert_eq!(more.hot, Some(HotMethod::Range));
+        assert_eq!(more.hot, Some(Served::Call(HotMethod::Range)));
         assert!(more.terms.needs_leader);
         assert_eq!(more.terms.level, Some(ReadLevel::Lease));
     }
@@ -382,7 +383,7 @@ mod tests {
         reader.read(&first).unwrap();
         let later: Vec<u8> = (0..6).rev().map(|back| 0x80 | (62 + back)).collect();
         let one = reader.read(&later).unwrap();
-        assert_eq!(one.hot, Some(HotMethod::Range));
+        assert_eq!(one.hot, Some(Served::Call(HotMethod::Range)));
         assert!(Arc::ptr_eq(&one, &reader.read(&later).unwrap()));
         for number in 0..KNOWN_MAX {
             let other = block(&[("a", &number.to_string())]);

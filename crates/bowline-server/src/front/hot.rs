@@ -1,4 +1,4 @@
-//! The hot calls: `Range`, `Put`, `DeleteRange` and `Txn` of `etcdserverpb.KV`.
+//! What is served here: the hot calls, `Range`, `Put`, `DeleteRange` and `Txn` of `etcdserverpb.KV`, and `Watch`.
 
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
@@ -8,7 +8,31 @@ use tonic::Status;
 use crate::metrics::Method;
 use crate::service::{Answer, EncodedReply, KvService, LongReply, Terms};
 
-/// A method that is served here.
+/// What is served here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Served {
+    Call(HotMethod),
+    Watch,
+}
+
+impl Served {
+    pub(super) fn of_path(path: &[u8]) -> Option<Served> {
+        match path {
+            b"/etcdserverpb.Watch/Watch" => Some(Served::Watch),
+            path => HotMethod::of_path(path).map(Served::Call),
+        }
+    }
+
+    /// The same method among all.
+    pub(super) fn method(self) -> Method {
+        match self {
+            Served::Call(method) => method.method(),
+            Served::Watch => Method::Watch,
+        }
+    }
+}
+
+/// A hot call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HotMethod {
     Range,
@@ -18,7 +42,7 @@ pub(super) enum HotMethod {
 }
 
 impl HotMethod {
-    pub(super) fn of_path(path: &[u8]) -> Option<HotMethod> {
+    fn of_path(path: &[u8]) -> Option<HotMethod> {
         match path.strip_prefix(b"/etcdserverpb.KV/")? {
             b"Range" => Some(HotMethod::Range),
             b"Put" => Some(HotMethod::Put),

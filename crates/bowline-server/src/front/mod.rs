@@ -1,9 +1,9 @@
-//! The front: HTTP/2 of our own for the four calls that clients make most.
+//! The front: HTTP/2 of our own for the four calls that clients make most, and for watches.
 //!
 //! `Range`, `Put`, `DeleteRange` and `Txn` cost the HTTP and gRPC libraries several times what they cost the
 //! database: each call has maps of headers, boxed bodies, tasks, and more than one write of its own. The front serves
-//! these calls from the bytes of a frame to the bytes of a reply. Everything else on the same connection is carried to
-//! the libraries, which see it as a client's.
+//! these calls from the bytes of a frame to the bytes of a reply, and a watch's messages from its queue to the output.
+//! Everything else on the same connection is carried to the libraries, which see it as a client's.
 //!
 //! ```text
 //!            ┌ turn ─────────────────────────────────────────────┐
@@ -21,6 +21,7 @@
 //! | [`connection`] | what follows from each frame of the client |
 //! | [`windows`] | the windows and settings of the client |
 //! | [`sending`] | replies, and the windows that they wait for |
+//! | [`watching`] | watches: their requests and messages |
 //! | [`library`], [`relay`] | all other streams |
 //! | [`calls`] | the futures of the calls under way, and their wakers |
 //! | [`head`], [`hot`], [`reply`], [`stream`] | the parts of a call |
@@ -51,6 +52,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod watching;
 mod windows;
 
 use std::future::Future;

@@ -79,6 +79,13 @@ impl ReplyWriter {
         end_frame(out, start);
     }
 
+    /// Appends the head of a reply that is a stream.
+    pub(super) fn write_stream_head(&mut self, out: &mut Vec<u8>, id: u32) {
+        let start = self.begin(out, 0, id);
+        out.extend_from_slice(START);
+        end_frame(out, start);
+    }
+
     /// Appends a refusal, which is a head without a message.
     pub(super) fn write_refusal(&mut self, out: &mut Vec<u8>, id: u32, status: &Status) {
         let start = self.begin(out, flag::END_STREAM, id);

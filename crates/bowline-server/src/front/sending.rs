@@ -129,15 +129,24 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             is_queued: true,
         };
         self.streams.insert(id, Stream::Sending(sending));
+        self.queue(id);
+        let timeout = self.limits.unread_timeout;
+        self.unread_check.get_or_insert(now + timeout);
+    }
+
+    /// Queues a stream that has something to send.
+    pub(super) fn queue(&mut self, id: u32) {
         // Those that have ended since are dropped now and then: nothing takes them while the window is closed.
         if self.sending.len() > SENDING_MIN + 2 * self.streams.len() {
             let streams = &self.streams;
-            self.sending
-                .retain(|id| matches!(streams.get(id), Some(Stream::Sending(_))));
+            self.sending.retain(|id| {
+                matches!(
+                    streams.get(id),
+                    Some(Stream::Sending(_) | Stream::Watching(_))
+                )
+            });
         }
         self.sending.push_back(id);
-        let timeout = self.limits.unread_timeout;
-        self.unread_check.get_or_insert(now + timeout);
     }
 
     /// Ends the calls whose client has taken nothing of the reply for too long.
@@ -146,12 +155,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let mut unread = Vec::new();
         let mut next: Option<Instant> = None;
         for (id, stream) in &self.streams {
-            let Stream::Sending(stream) = stream else {
-                continue;
-            };
-            let until = match stream.is_given {
-                true => stream.since + timeout,
-                false => now + timeout,
+            let until = match stream {
+                Stream::Sending(stream) if stream.is_given => stream.since + timeout,
+                Stream::Sending(_) => now + timeout,
+                Stream::Watching(stream) if stream.is_given => stream.since + timeout,
+                _ => continue,
             };
             if until <= now {
                 unread.push(*id);
@@ -239,6 +247,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let Some(id) = self.sending.pop_front() else {
             return false;
         };
+        if let Some(Stream::Watching(_)) = self.streams.get(&id) {
+            self.send_watch(id);
+            return true;
+        }
         if !self.fill(id) {
             return true;
         }
@@ -280,16 +292,16 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     /// The window of a stream is open again.
     pub(super) fn resume(&mut self, id: u32) {
-        if let Some(Stream::Sending(stream)) = self.streams.get_mut(&id)
-            && stream.can_resume()
-        {
-            stream.is_queued = true;
+        if self.streams.get_mut(&id).is_some_and(Stream::resume) {
             self.sending.push_back(id);
         }
     }
 
     /// The service has more of a reply. Whatever the windows are, its time to be read begins now.
     pub(super) fn woken(&mut self, id: u32) {
+        if let Some(Stream::Watching(_)) = self.streams.get(&id) {
+            return self.wake_watch(id);
+        }
         if let Some(Stream::Sending(stream)) = self.streams.get_mut(&id)
             && !mem::replace(&mut stream.is_given, true)
         {
@@ -303,10 +315,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
     /// Answers a call that was not made with a refusal.
     pub(super) fn refuse(&mut self, id: u32, status: &Status, has_client_ended: bool) {
         if let Some(Stream::Receiving(stream)) = self.streams.remove(&id)
-            && let Some(method) = stream.head.hot
+            && let Some(served) = stream.head.hot
         {
             let metrics = &self.context.metrics;
-            metrics.answered(method.method(), status.code(), stream.begun.elapsed());
+            metrics.answered(served.method(), status.code(), stream.begun.elapsed());
         }
         self.writer.write_refusal(&mut self.out, id, status);
         if !has_client_ended {

@@ -13,6 +13,7 @@ use tonic::body::Body;
 use super::calls::StreamWaker;
 use super::head::Head;
 use super::hot::HotMethod;
+use super::watching::Watching;
 use crate::memory::Charge;
 
 /// A stream that has begun, and has not ended on both sides.
@@ -23,6 +24,8 @@ pub(super) enum Stream {
     Running(Running),
     /// A hot call whose reply waits for the client.
     Sending(Sending),
+    /// A client's watches.
+    Watching(Box<Watching>),
     /// Another call, which the relay carries.
     Relayed(Relayed),
 }
@@ -105,20 +108,33 @@ pub(super) struct Relayed {
     pub(super) _charge: Option<Charge>,
 }
 
-impl Sending {
-    /// Whether it has stopped for its window, which is open again.
-    pub(super) fn can_resume(&self) -> bool {
-        !self.is_queued && self.send_window > 0
-    }
-}
-
 impl Stream {
+    /// Whether a message that began to arrive then has not arrived as a whole.
+    pub(super) fn is_arriving(&self, begun: Instant) -> bool {
+        match self {
+            Stream::Receiving(_) => true,
+            Stream::Watching(stream) => stream.partial_since == Some(begun),
+            Stream::Running(_) | Stream::Sending(_) | Stream::Relayed(_) => false,
+        }
+    }
+
+    /// Goes on if it has stopped for its window, and that is open again. Returns whether it has to be queued.
+    pub(super) fn resume(&mut self) -> bool {
+        let (is_queued, window) = match self {
+            Stream::Sending(stream) => (&mut stream.is_queued, stream.send_window),
+            Stream::Watching(stream) => (&mut stream.is_queued, stream.send_window),
+            Stream::Receiving(_) | Stream::Running(_) | Stream::Relayed(_) => return false,
+        };
+        window > 0 && !std::mem::replace(is_queued, true)
+    }
+
     /// The client takes so many bytes more, or fewer. Returns whether the window stays below its maximum.
     pub(super) fn open_window(&mut self, bytes: i64) -> bool {
         let window = match self {
             Stream::Receiving(stream) => &mut stream.send_window,
             Stream::Running(stream) => &mut stream.call.send_window,
             Stream::Sending(stream) => &mut stream.send_window,
+            Stream::Watching(stream) => &mut stream.send_window,
             Stream::Relayed(_) => return true,
         };
         *window += bytes;

@@ -75,10 +75,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             if !stream.open_window(change) {
                 return Err(Reason::FlowControl);
             }
-            if let Stream::Sending(stream) = stream
-                && stream.can_resume()
-            {
-                stream.is_queued = true;
+            if stream.resume() {
                 self.sending.push_back(*id);
             }
         }

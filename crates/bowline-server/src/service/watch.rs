@@ -1,6 +1,6 @@
 //! `etcdserverpb.Watch`: see [`crate::watch`].
 //!
-//! It does not use the generated server, whose messages hold decoded events.
+//! It does not use the generated server, whose messages hold decoded events. The front serves usual streams itself.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::{check, needs_leader};
+use super::{check_member, needs_leader};
 use crate::context::Context;
-use crate::watch::{WatchMessage, WatchStream};
+use crate::watch::{WatchMessage, WatchSession, WatchStream};
 
 /// The watch service.
 #[derive(Debug, Clone)]
@@ -28,20 +28,12 @@ impl WatchService {
         WatchService { context }
     }
 
-    fn open(&self, request: Request<Streaming<pb::WatchRequest>>) -> Result<WatchStream, Status> {
-        check(&self.context, request.metadata())?;
-        let needs_leader = needs_leader(request.metadata());
-        let requests = request.into_inner();
-        let context = &self.context;
+    /// Opens a client's watches.
+    pub(crate) fn open(context: &Context, needs_leader: bool) -> Result<WatchSession, Status> {
+        check_member(context, needs_leader)?;
         let header = context.reply_header.clone();
         let (watches, memory) = (&context.watches, &context.memory);
-        Ok(WatchStream::new(
-            watches,
-            memory,
-            header,
-            requests,
-            needs_leader,
-        ))
+        Ok(WatchSession::new(watches, memory, header, needs_leader))
     }
 }
 
@@ -79,6 +71,9 @@ impl StreamingService<pb::WatchRequest> for Watch<'_> {
     type Future = std::future::Ready<Result<Response<WatchStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
-        std::future::ready(self.0.open(request).map(Response::new))
+        let session = WatchService::open(&self.0.context, needs_leader(request.metadata()));
+        std::future::ready(
+            session.map(|session| Response::new(WatchStream::new(session, request.into_inner()))),
+        )
     }
 }

@@ -10,6 +10,7 @@ use bowline::{Changes, Watcher};
 use bytes::Bytes;
 
 use super::event::{bytes_of, event_of, with_previous};
+use super::index::Member;
 use super::message::encoded;
 use super::options::ALONE_INTERVAL;
 use super::shard::{Shard, ToWake};
@@ -36,11 +37,16 @@ struct Feeding {
 #[derive(Debug, Default)]
 struct Scratch {
     /// Watches and the changes that concern them.
-    found: Vec<(u32, usize)>,
+    found: Vec<(Member, usize)>,
     /// The events by their numbers.
     events: Vec<Option<Bytes>>,
-    /// The events of one watch.
+    /// The watches of one stream that receive the same events, and the numbers of these.
+    group: Vec<u32>,
     numbers: Vec<u32>,
+    /// The numbers of the next watch's events.
+    next: Vec<u32>,
+    /// The watches for which there is no room.
+    fallen: Vec<u32>,
 }
 
 impl Feeding {
@@ -169,7 +175,8 @@ impl Shard {
         }
     }
 
-    /// Delivers a revision's events to the live watches of its keys.
+    /// Delivers a revision's events to the live watches of its keys. Watches of a stream that stand together in the index
+    /// and receive the same events share a message.
     fn deliver(
         &self,
         state: &mut State,
@@ -177,69 +184,97 @@ impl Shard {
         scratch: &mut Scratch,
         to_wake: &mut ToWake,
     ) {
-        let Scratch {
-            found,
-            events,
-            numbers,
-        } = scratch;
-        found.clear();
-        let mut fallen = Vec::new();
-        {
-            let State { watches, index, .. } = state;
-            for (number, change) in changes.changes.iter().enumerate() {
-                index.for_each(&change.entry.key, |place| {
-                    let watch = watches[place as usize].as_ref();
-                    if watch.is_some_and(|watch| {
-                        changes.revision >= watch.from && watch.wants.wants(change)
-                    }) {
-                        found.push((place, number));
-                    }
-                });
+        find(state, changes, scratch);
+        // Each event is encoded for the first watch that needs it, with and without the previous entry separately.
+        let count = changes.changes.len();
+        scratch.events.clear();
+        scratch.events.resize(2 * count, None);
+        scratch.group.clear();
+        let found = std::mem::take(&mut scratch.found);
+        let mut stream = None;
+        for of_one in found.chunk_by(|a, b| a.0 == b.0) {
+            let member = of_one[0].0;
+            let Some(watch) = &state.watches[member.place as usize] else {
+                continue;
+            };
+            let wants = watch.wants;
+            let skipped = if wants.previous { count } else { 0 };
+            let numbers = of_one.iter().map(|(_, number)| (skipped + number) as u32);
+            scratch.next.clear();
+            scratch.next.extend(numbers);
+            let is_same = stream == Some(member.stream) && scratch.next == scratch.numbers;
+            if !is_same || wants.fragments || scratch.group.is_empty() {
+                self.deliver_to_group(state, changes, scratch, to_wake);
+                std::mem::swap(&mut scratch.numbers, &mut scratch.next);
             }
-            let count = changes.changes.len();
-            if count > 1 {
-                // The sort is stable: a watch's changes stay in order.
-                found.sort_by_key(|(place, _)| *place);
-            }
-            // Each event is encoded for the first watch that needs it, with and without the previous entry
-            // separately.
-            events.clear();
-            events.resize(2 * count, None);
-            for of_one in found.chunk_by(|a, b| a.0 == b.0) {
-                let Some(watch) = &mut watches[of_one[0].0 as usize] else {
-                    continue;
-                };
-                let skipped = if watch.wants.previous { count } else { 0 };
-                numbers.clear();
-                numbers.extend(of_one.iter().map(|(_, number)| (skipped + number) as u32));
-                // Not collected: into an option, that would reserve room for four.
-                let mut of_watch = Vec::with_capacity(numbers.len());
-                for number in &*numbers {
-                    let event = &mut events[*number as usize];
-                    if event.is_none() {
-                        *event = self.encode(changes, *number as usize);
-                    }
-                    of_watch.extend(event.clone());
-                }
-                if of_watch.len() < numbers.len() {
-                    watch.from = changes.revision;
-                    fallen.push(of_one[0].0);
-                    continue;
-                }
-                let sharing = Sharing::Shared(changes.revision, numbers);
-                match self.offer(watch, changes.revision, of_watch, sharing) {
-                    Offer::Taken => {}
-                    Offer::TakenFirst => to_wake.push(watch.stream.clone()),
-                    Offer::Full => {
-                        watch.from = changes.revision;
-                        fallen.push(of_one[0].0);
-                    }
-                }
-            }
+            scratch.group.push(member.place);
+            // What may be sent in fragments is sent by itself.
+            stream = (!wants.fragments).then_some(member.stream);
         }
-        for place in fallen {
+        self.deliver_to_group(state, changes, scratch, to_wake);
+        scratch.found = found;
+        for place in scratch.fallen.drain(..) {
             self.fall_behind(state, place);
         }
+    }
+
+    /// Delivers events to the watches of the group, which is empty then.
+    fn deliver_to_group(
+        &self,
+        state: &mut State,
+        changes: &Changes,
+        scratch: &mut Scratch,
+        to_wake: &mut ToWake,
+    ) {
+        let Scratch {
+            events,
+            group,
+            numbers,
+            fallen,
+            ..
+        } = scratch;
+        let Some((first, others)) = group.split_first() else {
+            return;
+        };
+        // Not collected: into an option, that would reserve room for four.
+        let mut of_group = Vec::with_capacity(numbers.len());
+        for number in &*numbers {
+            let event = &mut events[*number as usize];
+            if event.is_none() {
+                *event = self.encode(changes, *number as usize);
+            }
+            of_group.extend(event.clone());
+        }
+        let offer = match of_group.len() == numbers.len() {
+            true => {
+                let sharing = Sharing::Shared(changes.revision, numbers);
+                self.offer_to_all(
+                    &mut state.watches,
+                    (*first, others),
+                    changes.revision,
+                    of_group,
+                    sharing,
+                )
+            }
+            // One cannot be read.
+            false => Offer::Full,
+        };
+        match offer {
+            Offer::Taken => {}
+            Offer::TakenFirst => {
+                let watch = state.watches[*first as usize].as_ref();
+                to_wake.extend(watch.map(|watch| watch.stream.clone()));
+            }
+            Offer::Full => {
+                for place in group.iter() {
+                    if let Some(watch) = &mut state.watches[*place as usize] {
+                        watch.from = changes.revision;
+                    }
+                }
+                fallen.extend_from_slice(group);
+            }
+        }
+        group.clear();
     }
 
     /// The event with this number: a change, or, beyond them, a change with its previous entry. `None` if that cannot
@@ -265,5 +300,25 @@ impl Shard {
         };
         let event = with_previous(&event_of(change), previous);
         Some(self.budget.count(encoded(&event)))
+    }
+}
+
+/// Finds the watches that a revision's changes concern. Those of a stream stand together, a watch's changes in order.
+fn find(state: &State, changes: &Changes, scratch: &mut Scratch) {
+    let found = &mut scratch.found;
+    found.clear();
+    for (number, change) in changes.changes.iter().enumerate() {
+        state.index.for_each(&change.entry.key, |member| {
+            let watch = state.watches[member.place as usize].as_ref();
+            if watch
+                .is_some_and(|watch| changes.revision >= watch.from && watch.wants.wants(change))
+            {
+                found.push((member, number));
+            }
+        });
+    }
+    // Those of one change and of equal keys are.
+    if !found.is_sorted_by_key(|(member, _)| *member) {
+        found.sort_by_key(|(member, _)| *member);
     }
 }

@@ -5,6 +5,7 @@
 //! Kubernetes and etcdctl watch keys and prefixes.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 
 /// The keys of a watch.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -56,35 +57,44 @@ fn is_prefix_end(prefix: &[u8], end: &[u8]) -> bool {
 /// The first key of a range, and its exclusive end.
 type Bounds = (Vec<u8>, Option<Vec<u8>>);
 
+/// A watch of the index. Those of equal keys are ordered by stream, so that a stream's stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Member {
+    /// The number of its stream.
+    pub(super) stream: u64,
+    /// Its slot.
+    pub(super) place: u32,
+}
+
 /// The index.
 #[derive(Debug, Default)]
 pub(super) struct Index {
-    keys: HashMap<Vec<u8>, Vec<u32>>,
-    prefixes: HashMap<Vec<u8>, Vec<u32>>,
+    keys: HashMap<Vec<u8>, Vec<Member>>,
+    prefixes: HashMap<Vec<u8>, Vec<Member>>,
     /// The number of prefixes of each length.
     lengths: BTreeMap<usize, usize>,
-    ranges: HashMap<Bounds, Vec<u32>>,
+    ranges: HashMap<Bounds, Vec<Member>>,
 }
 
 impl Index {
-    pub(super) fn insert(&mut self, span: &Span, watch: u32) {
+    pub(super) fn insert(&mut self, span: &Span, watch: Member) {
         match span {
-            Span::Key(key) => self.keys.entry(key.clone()).or_default().push(watch),
+            Span::Key(key) => add(self.keys.entry(key.clone()).or_default(), watch),
             Span::Prefix(prefix) => {
                 let watches = self.prefixes.entry(prefix.clone()).or_default();
                 if watches.is_empty() {
                     *self.lengths.entry(prefix.len()).or_default() += 1;
                 }
-                watches.push(watch);
+                add(watches, watch);
             }
             Span::Range(start, end) => {
                 let range = (start.clone(), end.clone());
-                self.ranges.entry(range).or_default().push(watch);
+                add(self.ranges.entry(range).or_default(), watch);
             }
         }
     }
 
-    pub(super) fn remove(&mut self, span: &Span, watch: u32) {
+    pub(super) fn remove(&mut self, span: &Span, watch: Member) {
         match span {
             Span::Key(key) => {
                 take(&mut self.keys, key, watch);
@@ -106,8 +116,8 @@ impl Index {
     }
 
     /// Calls `visit` with every watch of `key`, each once.
-    pub(super) fn for_each(&self, key: &[u8], mut visit: impl FnMut(u32)) {
-        let mut all = |watches: &[u32]| watches.iter().for_each(|watch| visit(*watch));
+    pub(super) fn for_each(&self, key: &[u8], mut visit: impl FnMut(Member)) {
+        let mut all = |watches: &[Member]| watches.iter().for_each(|watch| visit(*watch));
         if let Some(watches) = self.keys.get(key) {
             all(watches);
         }
@@ -127,13 +137,19 @@ impl Index {
     }
 }
 
+/// Adds a watch to a group.
+fn add(watches: &mut Vec<Member>, watch: Member) {
+    let at = watches.partition_point(|other| *other < watch);
+    watches.insert(at, watch);
+}
+
 /// Removes a watch from a group; returns whether the group is now empty.
-fn take<K: Eq + std::hash::Hash>(groups: &mut HashMap<K, Vec<u32>>, group: &K, watch: u32) -> bool {
+fn take<K: Eq + Hash>(groups: &mut HashMap<K, Vec<Member>>, group: &K, watch: Member) -> bool {
     let Some(watches) = groups.get_mut(group) else {
         return false;
     };
-    if let Some(place) = watches.iter().position(|other| *other == watch) {
-        watches.swap_remove(place);
+    if let Ok(at) = watches.binary_search(&watch) {
+        watches.remove(at);
     }
     if watches.is_empty() {
         groups.remove(group);
@@ -148,9 +164,17 @@ mod tests {
 
     fn of(index: &Index, key: &str) -> Vec<u32> {
         let mut found = Vec::new();
-        index.for_each(key.as_bytes(), |watch| found.push(watch));
+        index.for_each(key.as_bytes(), |watch| found.push(watch.place));
         found.sort_unstable();
         found
+    }
+
+    /// A watch of one of three streams.
+    fn member(place: u32) -> Member {
+        Member {
+            stream: u64::from(place % 3),
+            place,
+        }
     }
 
     #[test]
@@ -189,7 +213,7 @@ mod tests {
             .collect();
         let mut index = Index::default();
         for (watch, span) in spans.iter().enumerate() {
-            index.insert(span, watch as u32);
+            index.insert(span, member(watch as u32));
         }
         assert_eq!(of(&index, "a"), [0, 1, 3, 4, 5, 6]);
         assert_eq!(of(&index, "a/x"), [1, 2, 3, 4, 5, 6]);
@@ -197,10 +221,10 @@ mod tests {
         assert_eq!(of(&index, "z"), [3, 4]);
         assert_eq!(of(&index, "A"), [3]);
         for (watch, span) in spans.iter().enumerate().filter(|(watch, _)| *watch != 5) {
-            index.remove(span, watch as u32);
+            index.remove(span, member(watch as u32));
         }
         assert_eq!(of(&index, "a"), [5]);
-        index.remove(&spans[5], 5);
+        index.remove(&spans[5], member(5));
         assert!(of(&index, "a").is_empty() && index.lengths.is_empty() && index.ranges.is_empty());
     }
 
@@ -214,7 +238,7 @@ mod tests {
                     continue;
                 };
                 let mut index = Index::default();
-                index.insert(&span, 7);
+                index.insert(&span, member(7));
                 for key in keys {
                     let is_inside = span.range().contains(key.as_bytes());
                     assert_eq!(

@@ -27,7 +27,7 @@
 //! - Memory over all clients is bounded: events by the [`budget`](budget::Budget), and what watches that are
 //!   behind have read by the number of them that may keep it while they wait.
 //! - The feed encodes an event once; the messages of all its watches share the bytes, and a queue counts them
-//!   once.
+//!   once. Equal watches of a stream share the message, too.
 //! - Without watches there is no feed, and commits do nothing for it.
 //!
 //! Writers never take the lock of a shard.
@@ -40,6 +40,7 @@ mod index;
 mod message;
 mod options;
 mod own;
+mod session;
 mod shard;
 mod state;
 mod stream;
@@ -59,9 +60,10 @@ use budget::Budget;
 use shard::Shard;
 use stream_queue::StreamQueue;
 
-pub(crate) use message::WatchMessage;
+pub(crate) use message::{EncodedDelivery, WatchMessage};
 pub(crate) use options::WatchOptions;
 pub(crate) use own::{Kinds, OwnWatch};
+pub(crate) use session::WatchSession;
 pub(crate) use stream::WatchStream;
 
 /// The bound over all queues is that of so many full ones.
@@ -174,6 +176,7 @@ mod tests {
     use std::time::Duration;
 
     use super::index::Span;
+    use super::message::Delivery;
     use super::state::Wants;
     use super::stream_queue::Taken;
     use super::*;
@@ -235,7 +238,7 @@ mod tests {
         let next = |queue: &StreamQueue| {
             let mut context = Context::from_waker(Waker::noop());
             match queue.poll(&mut context) {
-                Poll::Ready(Taken::Message(message, _)) => {
+                Poll::Ready(Taken::Message(Delivery { message, .. }, _)) => {
                     let revision = message.header.unwrap().revision as u64;
                     Some((message.watch_id, message.created, revision))
                 }
@@ -301,7 +304,7 @@ mod tests {
         let ids = || {
             std::iter::from_fn(
                 || match queue.poll(&mut Context::from_waker(Waker::noop())) {
-                    Poll::Ready(Taken::Message(message, _)) => Some(message.watch_id),
+                    Poll::Ready(Taken::Message(delivery, _)) => Some(delivery.message.watch_id),
                     _ => None,
                 },
             )

@@ -79,11 +79,12 @@ impl OwnWatch {
         loop {
             let taken = poll_fn(|task| self.queue.poll(task)).await;
             let response = match taken {
-                Taken::Message(response, has_room) => {
+                // Which of the watches receives it is no matter.
+                Taken::Message(delivery, has_room) => {
                     if has_room {
                         self.shard.resume(&self.state);
                     }
-                    response
+                    delivery.message
                 }
                 Taken::End(status) => return Err(status.unwrap_or_else(|| Fault::Stopped.into())),
             };

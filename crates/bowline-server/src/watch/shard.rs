@@ -14,7 +14,7 @@ use prost::Message;
 use super::budget::Budget;
 use super::catch_up::{self, Job, Task};
 use super::index::Span;
-use super::message::{WatchMessage, response};
+use super::message::{Delivery, WatchMessage, response};
 use super::options::WatchOptions;
 use super::state::{Key, State, StreamState, Wants, Watch};
 use super::stream_queue::{Offer, Place, Sharing, StreamQueue};
@@ -259,8 +259,11 @@ impl Shard {
             || events.iter().map(in_message).sum::<usize>()
                 <= room(watch.id, revision, fragment_bytes);
         if is_whole {
-            let mut message = response(watch.id, revision, events);
-            let offer = queue.offer(&mut message, sharing, &mut watch.last);
+            let mut delivery = Delivery {
+                message: response(watch.id, revision, events),
+                also: Vec::new(),
+            };
+            let offer = queue.offer(&mut delivery, sharing, &mut watch.last);
             watch.was_told |= offer != Offer::Full;
             return offer;
         }
@@ -268,11 +271,55 @@ impl Shard {
         let Some(first) = parts.first_mut() else {
             return Offer::Taken;
         };
+        let mut first = Delivery {
+            message: std::mem::take(first),
+            also: Vec::new(),
+        };
         // The rest follows without a check for room: a revision is sent as a whole.
-        let offer = queue.offer(first, Sharing::Own, &mut watch.last);
+        let offer = queue.offer(&mut first, Sharing::Own, &mut watch.last);
         if offer != Offer::Full {
             watch.was_told = true;
             parts.drain(1..).for_each(|part| queue.push(part));
+        }
+        offer
+    }
+
+    /// The same for watches of one stream, none of which wants fragments; there may be only one.
+    pub(super) fn offer_to_all(
+        &self,
+        watches: &mut [Option<Watch>],
+        (first, others): (u32, &[u32]),
+        revision: Revision,
+        events: Vec<Bytes>,
+        sharing: Sharing<'_>,
+    ) -> Offer {
+        let Some(watch) = &mut watches[first as usize] else {
+            return Offer::Taken;
+        };
+        if others.is_empty() {
+            return self.offer(watch, revision, events, sharing);
+        }
+        let (mut last, queue) = (watch.last, watch.stream.queue.clone());
+        let mut delivery = Delivery {
+            message: response(watch.id, revision, events),
+            also: Vec::with_capacity(others.len()),
+        };
+        for place in others {
+            if let Some(watch) = &watches[*place as usize] {
+                delivery.also.push(watch.id);
+                if watch.last != last {
+                    // One of them has received something else since.
+                    last = Place::default();
+                }
+            }
+        }
+        let offer = queue.offer(&mut delivery, sharing, &mut last);
+        if offer != Offer::Full {
+            for place in std::iter::once(&first).chain(others) {
+                if let Some(watch) = &mut watches[*place as usize] {
+                    (watch.last, watch.was_told) = (last, true);
+                }
+            }
         }
         offer
     }
@@ -289,7 +336,7 @@ impl Shard {
         };
         let watcher = self.watcher(&watch.span, watch.from, watch.wants);
         let stream = watch.stream.clone();
-        state.index.remove(&watch.span, place);
+        state.index.remove(&watch.span, stream.member(place));
         state.behind += 1;
         stream.behind.fetch_add(1, Ordering::Relaxed);
         match watcher {

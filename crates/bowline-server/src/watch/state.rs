@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bowline::{Change, ChangeKind, Revision, Watcher};
 
 use super::catch_up::Job;
-use super::index::{Index, Span};
+use super::index::{Index, Member, Span};
 use super::message::response;
 use super::stream_queue::{Place, StreamQueue};
 
@@ -54,6 +54,16 @@ pub(super) struct StreamState {
     pub(super) behind: AtomicUsize,
     /// The number of its watches that are ahead. Changed under the lock of the shard.
     pub(super) ahead: AtomicUsize,
+}
+
+impl StreamState {
+    /// Its watch in this slot, for the index.
+    pub(super) fn member(&self, place: u32) -> Member {
+        Member {
+            stream: self.id,
+            place,
+        }
+    }
 }
 
 /// The slot and generation of a watch. A key is never used for another watch.
@@ -126,7 +136,8 @@ impl State {
         });
         self.count += 1;
         if watch.is_live {
-            self.index.insert(&watch.span, place);
+            let member = watch.stream.member(place);
+            self.index.insert(&watch.span, member);
         } else {
             self.behind += 1;
             watch.stream.behind.fetch_add(1, Ordering::Relaxed);
@@ -152,7 +163,8 @@ impl State {
         self.free.push(key.place);
         self.count -= 1;
         if watch.is_live {
-            self.index.remove(&watch.span, key.place);
+            let member = watch.stream.member(key.place);
+            self.index.remove(&watch.span, member);
         } else {
             self.behind -= 1;
             watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
@@ -174,9 +186,9 @@ impl State {
         watch.is_live = true;
         watch.from = watch.from.max(from);
         watch.stream.behind.fetch_sub(1, Ordering::Relaxed);
-        let span = watch.span.clone();
+        let (span, member) = (watch.span.clone(), watch.stream.member(key.place));
         self.behind -= 1;
-        self.index.insert(&span, key.place);
+        self.index.insert(&span, member);
         self.hold_progress(key, from - 1);
         self.answer_asking();
     }
@@ -270,6 +282,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::super::budget::Budget;
+    use super::super::message::Delivery;
     use super::super::stream_queue::Taken;
     use super::*;
     use crate::memory::Memory;
@@ -290,7 +303,9 @@ mod tests {
         let told = || {
             let mut told = Vec::new();
             let mut context = Context::from_waker(Waker::noop());
-            while let Poll::Ready(Taken::Message(message, _)) = queue.poll(&mut context) {
+            while let Poll::Ready(Taken::Message(Delivery { message, .. }, _)) =
+                queue.poll(&mut context)
+            {
                 told.push((message.watch_id, message.header.unwrap().revision));
             }
             told

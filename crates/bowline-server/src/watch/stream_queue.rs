@@ -2,9 +2,12 @@
 //!
 //! Events are refused when the queue is full; the few other messages are not.
 //!
-//! While a client is slower than its events, new events of a watch are joined to its waiting message: there
-//! is at most one message per watch between two messages without events. The events of one watch stay in
-//! order, and no event passes a message without events. Between watches there is no order to keep.
+//! Watches of the stream that receive the same events share a message, which is in the queue once.
+//!
+//! While a client is slower than its events, new events are joined to the waiting message of the same watches: as long
+//! as these receive the same, there is at most one message of them between two messages without events. The events
+//! of one watch stay in order, and no event passes a message without events. Between watches there is no order to
+//! keep.
 //!
 //! The bytes of an event that several watches of the stream receive are counted with the first of them.
 //! Messages leave in the order of arrival, so the others follow soon after the first: at most about twice the
@@ -23,7 +26,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use super::budget::Budget;
-use super::message::WatchMessage;
+use super::message::{Delivery, WatchMessage};
 
 /// Waiting events of one watch are joined into messages of up to this size.
 const JOINED_MAX_BYTES: usize = 64 << 10;
@@ -31,6 +34,8 @@ const JOINED_MAX_BYTES: usize = 64 << 10;
 const MESSAGE_BYTES: usize = 192;
 /// The approximate memory of a reference to an event.
 const EVENT_BYTES: usize = 48;
+/// The memory of a further watch that receives a message.
+const ID_BYTES: usize = 8;
 
 /// The capacity that an empty queue keeps.
 const KEPT_MESSAGES: usize = 1024;
@@ -66,11 +71,18 @@ struct Queue {
 
 #[derive(Debug)]
 struct Message {
-    response: WatchMessage,
+    delivery: Delivery,
     /// The counted bytes that leave with it.
     bytes: usize,
     /// The size of its events on the wire.
     events_bytes: usize,
+}
+
+impl Message {
+    /// Whether it goes to the same watches.
+    fn is_for_those_of(&self, other: &Delivery) -> bool {
+        self.delivery.message.watch_id == other.message.watch_id && self.delivery.also == other.also
+    }
 }
 
 /// The counted events of a revision: one bit each.
@@ -109,7 +121,7 @@ pub(super) enum Offer {
 #[derive(Debug)]
 pub(super) enum Taken {
     /// A message, and whether a watch waits for the room that it leaves.
-    Message(WatchMessage, bool),
+    Message(Delivery, bool),
     /// The end of the stream.
     End(Option<Status>),
 }
@@ -193,11 +205,11 @@ impl StreamQueue {
         room
     }
 
-    /// Puts events into the queue if there is room, joined to the watch's last message if that still waits.
+    /// Puts events into the queue if there is room, joined to the last message of the same watches if that still waits.
     /// An empty queue accepts any single message. A refused message is left unchanged.
     pub(super) fn offer(
         &self,
-        response: &mut WatchMessage,
+        delivery: &mut Delivery,
         sharing: Sharing<'_>,
         last: &mut Place,
     ) -> Offer {
@@ -206,7 +218,7 @@ impl StreamQueue {
             // The stream has ended.
             return Offer::Taken;
         }
-        let cost = queue.cost(response, sharing);
+        let cost = queue.cost(&delivery.message, sharing);
         if queue.bytes + cost > self.cap() && !queue.messages.is_empty() {
             queue.wants_room = true;
             return Offer::Full;
@@ -216,27 +228,31 @@ impl StreamQueue {
                 queue.counted.add(revision, *number);
             }
         }
-        let mut response = std::mem::take(response);
-        let events_count = response.events.len();
-        let events_bytes: usize = response.events.iter().map(Bytes::len).sum();
-        let is_fragment = response.fragment;
+        let mut delivery = std::mem::take(delivery);
+        let events_count = delivery.message.events.len();
+        let events_bytes: usize = delivery.message.events.iter().map(Bytes::len).sum();
+        let is_fragment = delivery.message.fragment;
         let room = JOINED_MAX_BYTES.saturating_sub(events_bytes);
         match queue.open_at(*last) {
-            Some(open) if !is_fragment && open.events_bytes <= room => {
-                open.response.header = response.header;
-                open.response.events.append(&mut response.events);
+            Some(open)
+                if !is_fragment && open.events_bytes <= room && open.is_for_those_of(&delivery) =>
+            {
+                open.delivery.message.header = delivery.message.header;
+                let events = &mut delivery.message.events;
+                open.delivery.message.events.append(events);
                 open.events_bytes += events_bytes;
                 open.bytes += cost;
                 queue.bytes += cost;
                 self.budget.take(events_count * EVENT_BYTES);
             }
             _ => {
+                let held_bytes = held_bytes(&delivery);
                 *last = queue.push(Message {
-                    response,
-                    bytes: cost + MESSAGE_BYTES,
+                    bytes: cost + MESSAGE_BYTES + delivery.also.len() * ID_BYTES,
+                    delivery,
                     events_bytes,
                 });
-                self.budget.take(held_bytes(events_count));
+                self.budget.take(held_bytes);
                 if is_fragment {
                     queue.close();
                 }
@@ -252,17 +268,21 @@ impl StreamQueue {
 
     /// Puts a message into the queue without a check for room: messages without events, and the further
     /// fragments of a revision. Nothing is put behind the end of the stream, whose events are missing.
-    pub(super) fn push(&self, response: WatchMessage) {
+    pub(super) fn push(&self, message: WatchMessage) {
         let mut queue = self.queue.lock();
         if queue.has_ended || queue.end.is_some() {
             return;
         }
-        let events_bytes = response.events.iter().map(Bytes::len).sum();
-        let bytes = MESSAGE_BYTES + queue.cost(&response, Sharing::Own);
-        self.budget.take(held_bytes(response.events.len()));
+        let events_bytes = message.events.iter().map(Bytes::len).sum();
+        let bytes = MESSAGE_BYTES + queue.cost(&message, Sharing::Own);
+        let delivery = Delivery {
+            message,
+            also: Vec::new(),
+        };
+        self.budget.take(held_bytes(&delivery));
         queue.push(Message {
             bytes,
-            response,
+            delivery,
             events_bytes,
         });
         queue.close();
@@ -307,8 +327,7 @@ impl StreamQueue {
         if let Some(message) = queue.messages.pop_front() {
             queue.gone += 1;
             queue.bytes -= message.bytes;
-            self.budget
-                .give_back(held_bytes(message.response.events.len()));
+            self.budget.give_back(held_bytes(&message.delivery));
             let has_room = queue.wants_room && queue.bytes <= self.cap() / 2;
             if has_room {
                 queue.wants_room = false;
@@ -316,7 +335,7 @@ impl StreamQueue {
             if queue.messages.is_empty() && queue.messages.capacity() > KEPT_MESSAGES {
                 queue.messages.shrink_to(KEPT_MESSAGES);
             }
-            return Poll::Ready(Taken::Message(message.response, has_room));
+            return Poll::Ready(Taken::Message(message.delivery, has_room));
         }
         if queue.has_ended || queue.end.is_some() {
             queue.has_ended = true;
@@ -331,14 +350,15 @@ impl StreamQueue {
 }
 
 /// A message's memory besides the bytes of its events, which are counted separately.
-fn held_bytes(events_count: usize) -> usize {
-    MESSAGE_BYTES + events_count * EVENT_BYTES
+fn held_bytes(delivery: &Delivery) -> usize {
+    let events_count = delivery.message.events.len();
+    MESSAGE_BYTES + events_count * EVENT_BYTES + delivery.also.len() * ID_BYTES
 }
 
 impl Drop for StreamQueue {
     fn drop(&mut self) {
         let messages = self.queue.get_mut().messages.iter();
-        let held = messages.map(|message| held_bytes(message.response.events.len()));
+        let held = messages.map(|message| held_bytes(&message.delivery));
         self.budget.give_back(held.sum());
     }
 }
@@ -365,13 +385,28 @@ mod tests {
     }
 
     fn offer(stream_queue: &StreamQueue, message: &mut WatchMessage, last: &mut Place) -> Offer {
-        stream_queue.offer(message, Sharing::Own, last)
+        offer_to(stream_queue, message, &[], last)
+    }
+
+    fn offer_to(
+        stream_queue: &StreamQueue,
+        message: &mut WatchMessage,
+        also: &[i64],
+        last: &mut Place,
+    ) -> Offer {
+        let mut delivery = Delivery {
+            message: std::mem::take(message),
+            also: also.to_vec(),
+        };
+        let offer = stream_queue.offer(&mut delivery, Sharing::Own, last);
+        *message = delivery.message;
+        offer
     }
 
     fn take(stream_queue: &StreamQueue) -> Option<(WatchMessage, bool)> {
         let mut context = Context::from_waker(Waker::noop());
         match stream_queue.poll(&mut context) {
-            Poll::Ready(Taken::Message(response, has_room)) => Some((response, has_room)),
+            Poll::Ready(Taken::Message(delivery, has_room)) => Some((delivery.message, has_room)),
             _ => None,
         }
     }
@@ -490,12 +525,15 @@ mod tests {
         let mut last = [Place::default(); 4];
         let mut share = |watch: usize, revision, numbers: &[u32]| {
             let before = bytes();
-            let mut response = WatchMessage {
-                events: vec![Bytes::from_static(&[0; 1000]); numbers.len()],
-                ..message(watch as i64, 0)
+            let mut delivery = Delivery {
+                message: WatchMessage {
+                    events: vec![Bytes::from_static(&[0; 1000]); numbers.len()],
+                    ..message(watch as i64, 0)
+                },
+                also: Vec::new(),
             };
             stream_queue.offer(
-                &mut response,
+                &mut delivery,
                 Sharing::Shared(revision, numbers),
                 &mut last[watch],
             );
@@ -507,6 +545,33 @@ mod tests {
         assert_eq!(share(1, Revision::new(8), &[0]), 1, "of another revision");
         assert_eq!(share(2, Revision::new(8), &[0, 1]), 1);
         assert_eq!(counts(&stream_queue), [(1, 3), (2, 3), (3, 2)]);
+        assert_eq!(stream_queue.queue.lock().bytes, 0);
+    }
+
+    #[test]
+    fn events_are_joined_to_what_the_same_watches_receive_and_to_nothing_else() {
+        let stream_queue = stream_queue(1 << 20);
+        let (mut of_two, mut of_one) = (Place::default(), Place::default());
+        let offer = |also: &[i64], last: &mut Place| {
+            assert_eq!(
+                offer_to(&stream_queue, &mut message(1, 10), also, last),
+                Offer::Taken
+            );
+        };
+        offer(&[2], &mut of_two);
+        offer(&[2], &mut of_two);
+        // Its last message is one of both: what it receives alone is not for the other.
+        of_one.clone_from(&of_two);
+        offer(&[], &mut of_one);
+        offer(&[], &mut of_one);
+        // A third has come since.
+        offer(&[2, 3], &mut of_one);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut taken = Vec::new();
+        while let Poll::Ready(Taken::Message(delivery, _)) = stream_queue.poll(&mut context) {
+            taken.push((delivery.also, delivery.message.events.len()));
+        }
+        assert_eq!(taken, [(vec![2], 2), (vec![], 2), (vec![2, 3], 1)]);
         assert_eq!(stream_queue.queue.lock().bytes, 0);
     }
 
@@ -530,7 +595,7 @@ mod tests {
         let taken: Vec<usize> = stream_queues.iter().map(fill).collect();
         assert!(taken.iter().all(|taken| *taken > 0), "{taken:?}");
         assert!(taken[0] > 4 * taken[50], "{taken:?}");
-        let beyond = 100 * (held_bytes(1) + 100);
+        let beyond = 100 * (MESSAGE_BYTES + EVENT_BYTES + 100);
         assert!(budget.used() < BOUND + beyond, "{} bytes", budget.used());
         // A refused watch is woken for room, which grows as clients read.
         assert_eq!(stream_queues[99].room(), 0);

@@ -75,6 +75,19 @@ async fn channel(server: &Server) -> Channel {
     Channel::from_shared(url).unwrap().connect().await.unwrap()
 }
 
+/// Puts `k` once there is a leader.
+async fn put_when_ready(kv: &mut KvClient<Channel>) {
+    let mut ready = kv.put(put("k", "v")).await;
+    for _ in 0..100 {
+        if ready.is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        ready = kv.put(put("k", "v")).await;
+    }
+    ready.unwrap();
+}
+
 fn assert_no_leader(status: &Status) {
     let expected = (Code::Unavailable, "etcdserver: no leader");
     assert_eq!((status.code(), status.message()), expected);
@@ -86,15 +99,7 @@ async fn who_needs_a_leader_is_told_that_there_is_none() {
     let mut servers = three(&place).await;
     let channel = channel(&servers[0]).await;
     let mut kv = KvClient::new(channel.clone());
-    let mut ready = kv.put(put("k", "v")).await;
-    for _ in 0..100 {
-        if ready.is_ok() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        ready = kv.put(put("k", "v")).await;
-    }
-    ready.unwrap();
+    put_when_ready(&mut kv).await;
     kv.range(needing_leader(range("k"))).await.unwrap();
 
     // Streams that ask for a leader, one that does not, and one that follows how the member is.
@@ -141,6 +146,11 @@ async fn who_needs_a_leader_is_told_that_there_is_none() {
     drop(lease_requests);
     assert_eq!(next(&mut healthy).await, ServingStatus::NotServing);
 
+    // A list of leases is the newest, so without a leader there is none. It waits, as its client asks for no leader.
+    let mut listing = lease.clone();
+    let listing = async move { listing.lease_leases(pb::LeaseLeasesRequest {}).await };
+    let listing = tokio::spawn(timeout(IN_TIME, listing));
+
     // Now nothing is begun that needs a leader, and nothing waits for one.
     let before = std::time::Instant::now();
     assert_no_leader(&kv.range(needing_leader(range("k"))).await.unwrap_err());
@@ -179,4 +189,6 @@ async fn who_needs_a_leader_is_told_that_there_is_none() {
     assert!(reply.unwrap().unwrap().created, "the first reply");
     let status = maintenance.status(pb::StatusRequest {}).await.unwrap();
     assert_eq!(status.into_inner().errors, ["etcdserver: no leader"]);
+    let listed = listing.await.unwrap().expect("in time");
+    assert_eq!(listed.unwrap_err().code(), Code::Unavailable);
 }

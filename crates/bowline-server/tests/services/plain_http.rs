@@ -1,5 +1,7 @@
 //! What is served to HTTP besides gRPC, to HTTP/1.1 on the same port.
 
+use std::time::{Duration, Instant};
+
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -94,14 +96,14 @@ async fn times_of_proposals_and_flushes_are_counted() {
         kv.put(put(&format!("k{number}"), "v")).await.unwrap();
     }
     // One that is applied may be counted a moment after its answer.
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(5);
     let after = loop {
         let after = get(&running, "/metrics").await.1;
         let rose = |name: &str| value(&after, name) - value(&before, name);
         if rose("bowline_proposal_duration_seconds_count") >= f64::from(PUTS) {
             break after;
         }
-        assert!(std::time::Instant::now() < deadline, "{after}");
+        assert!(Instant::now() < deadline, "{after}");
     };
     let rose = |name: &str| value(&after, name) - value(&before, name);
     assert!(rose("bowline_proposals_committed_total") >= f64::from(PUTS));
@@ -136,4 +138,82 @@ async fn connections_over_the_limit_are_closed() {
     let end = second.read(&mut reply).await;
     assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
     drop(first);
+}
+
+/// Reads until the server closes the connection; a reset is an end, too.
+async fn read_to_end(stream: &mut TcpStream) -> String {
+    let mut reply = Vec::new();
+    let mut part = [0; 4 << 10];
+    while let Ok(count @ 1..) = stream.read(&mut part).await {
+        reply.extend_from_slice(&part[..count]);
+    }
+    String::from_utf8(reply).unwrap()
+}
+
+/// The limit of request heads in HTTP/1 is the size of the library's buffer, which has a default of its own.
+#[tokio::test]
+async fn a_request_head_beyond_the_limit_is_answered_431() {
+    let running = start(&[]).await;
+    for (bytes, status) in [
+        (60_000, "HTTP/1.1 200 OK"),
+        (70_000, "HTTP/1.1 431 Request Header Fields Too Large"),
+    ] {
+        let padding = "x".repeat(bytes);
+        let head = format!(
+            "GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\npadding: {padding}\r\n\r\n"
+        );
+        let mut stream = TcpStream::connect(running.address()).await.unwrap();
+        // The server may close the connection before it has read everything.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let reply = read_to_end(&mut stream).await;
+        assert_eq!(reply.lines().next(), Some(status), "{bytes} bytes");
+    }
+    assert_eq!(get(&running, "/health").await.0, "HTTP/1.1 200 OK");
+}
+
+/// The library's own deadline is 30 seconds.
+#[tokio::test]
+async fn a_request_head_that_stops_half_way_is_closed_at_the_deadline() {
+    const TIMEOUT: Duration = Duration::from_millis(400);
+    const IN_TIME: Duration = Duration::from_secs(10);
+    let running = start(&[("partial-request-timeout", "400ms")]).await;
+    // The first begins like the preface of HTTP/2.
+    for begun in [
+        "P",
+        "G",
+        "POST /v3/kv/put HTTP/1.1\r\nhost: loc",
+        "GET /health HTTP/1.1\r\nhost: localhost\r\n",
+    ] {
+        let mut stream = TcpStream::connect(running.address()).await.unwrap();
+        let since = Instant::now();
+        stream.write_all(begun.as_bytes()).await.unwrap();
+        let reply = tokio::time::timeout(IN_TIME, read_to_end(&mut stream)).await;
+        let reply = reply.unwrap_or_else(|_| panic!("{begun:?} is waited for"));
+        assert_eq!(reply, "", "{begun:?}");
+        let took = since.elapsed();
+        assert!(took >= TIMEOUT, "{begun:?} is closed after {took:?}");
+    }
+    // More bytes do not move the deadline.
+    let mut stream = TcpStream::connect(running.address()).await.unwrap();
+    let (mut reading, mut writing) = stream.split();
+    let dripping = async {
+        let _ = writing.write_all(b"GET /health HTTP/1.1\r\nx: ").await;
+        while writing.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(TIMEOUT / 20).await;
+        }
+    };
+    let ended = async {
+        let mut byte = [0];
+        let end = reading.read(&mut byte).await;
+        assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
+    };
+    let both = async {
+        tokio::select! {
+            () = dripping => {}
+            () = ended => {}
+        }
+    };
+    let closed = tokio::time::timeout(IN_TIME, both).await;
+    closed.expect("it is closed, however slowly more of it arrives");
+    assert_eq!(get(&running, "/health").await.0, "HTTP/1.1 200 OK");
 }

@@ -3,8 +3,8 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use bowline::vfs::{MemoryVfs, Metadata, OpenMode, Vfs, VfsFile, VfsLock};
@@ -443,6 +443,40 @@ impl Vfs for Gated {
     }
 }
 
+/// Starts a thread, and waits until it sleeps or has ended. Behind a gate that is shut it sleeps in the queue of
+/// commits, so threads that are started one after the other are there in this order.
+fn queue_up<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    job: impl FnOnce() -> T + Send + 'scope,
+) -> ScopedJoinHandle<'scope, T> {
+    /// Looks, a millisecond apart, at which it sleeps: it may wait for something else for a moment.
+    const LOOKS: u32 = 5;
+    let (starting, started) = mpsc::channel();
+    let thread = scope.spawn(move || {
+        let _ = starting.send(std::fs::read_link("/proc/thread-self"));
+        job()
+    });
+    let Ok(Ok(task)) = started.recv() else {
+        // Only Linux shows what a thread does.
+        thread::sleep(Duration::from_millis(100));
+        return thread;
+    };
+    let stat = Path::new("/proc").join(task).join("stat");
+    let mut asleep = 0;
+    while asleep < LOOKS && !thread.is_finished() {
+        thread::sleep(Duration::from_millis(1));
+        // The state follows the name, which is in brackets.
+        let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+        let state = stat.rsplit(')').next().unwrap_or_default();
+        asleep = if state.starts_with(" S") {
+            asleep + 1
+        } else {
+            0
+        };
+    }
+    thread
+}
+
 /// Reads while a commit is on its way to the disk must not see it, and must not wait for it.
 #[test]
 fn a_commit_is_invisible_until_it_is_on_the_disk() -> Result<()> {
@@ -493,8 +527,7 @@ fn of_two_in_one_group_that_have_read_the_same_one_wins() -> Result<()> {
                 let shut = disk.gate.shut();
                 let first = scope.spawn(|| db.put("first", "x"));
                 disk.gate.wait_until_somebody_waits();
-                let adding = [scope.spawn(add), scope.spawn(add)];
-                thread::sleep(Duration::from_millis(100));
+                let adding = [queue_up(scope, add), queue_up(scope, add)];
                 drop(shut);
                 first.join().expect("no panic")?;
                 let ended = adding.map(|thread| thread.join().expect("no panic"));
@@ -529,9 +562,7 @@ fn a_put_does_not_go_on_from_an_entry_that_was_deleted_and_merged_away() -> Resu
         let mut threads = Vec::new();
         let mut start = |job: fn(&Db) -> Result<()>| {
             let db = &db;
-            threads.push(scope.spawn(move || job(db)));
-            // They queue up in this order.
-            thread::sleep(Duration::from_millis(100));
+            threads.push(queue_up(scope, move || job(db)));
         };
         start(|db| db.put("first", "x").map(drop));
         disk.gate.wait_until_somebody_waits();
@@ -572,23 +603,20 @@ fn an_expiry_does_not_end_a_lease_that_was_granted_anew() -> Result<()> {
     db.grant_lease_with_id(lease_id(7), ttl)?;
     clock.advance(ttl);
     let granted = thread::scope(|scope| {
-        let queue_up = || thread::sleep(Duration::from_millis(100));
         let shut = disk.gate.shut();
         scope.spawn(|| db.put("first", "x").expect("a put"));
         disk.gate.wait_until_somebody_waits();
-        scope.spawn(|| match db.revoke_lease(lease_id(7)) {
+        queue_up(scope, || match db.revoke_lease(lease_id(7)) {
             Ok(_) | Err(Error::LeaseNotFound { .. }) => {}
             Err(error) => panic!("{error}"),
         });
-        queue_up();
-        let granted = scope.spawn(|| match db.grant_lease_with_id(lease_id(7), ttl) {
+        let grant = || match db.grant_lease_with_id(lease_id(7), ttl) {
             Ok(()) => true,
             Err(Error::LeaseExists { .. }) => false,
             Err(error) => panic!("{error}"),
-        });
-        queue_up();
-        scope.spawn(|| db.expire_leases().expect("it goes on"));
-        queue_up();
+        };
+        let granted = queue_up(scope, grant);
+        queue_up(scope, || db.expire_leases().expect("it goes on"));
         drop(shut);
         granted.join().expect("no panic")
     });

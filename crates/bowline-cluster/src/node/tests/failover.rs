@@ -128,6 +128,21 @@ impl Drop for Cluster {
     }
 }
 
+/// Blocks a member's state machine until the first result is dropped.
+fn block_state_machine(client: &LocalClient) -> (mpsc::Sender<()>, JoinHandle<()>) {
+    let (release, released) = mpsc::channel::<()>();
+    let (held, is_held) = mpsc::channel();
+    let replica = client.core().replica.clone();
+    let holding = std::thread::spawn(move || {
+        let applier = replica.apply();
+        held.send(()).unwrap();
+        let _ = released.recv();
+        drop(applier);
+    });
+    is_held.recv().unwrap();
+    (release, holding)
+}
+
 /// Reads `k` from a member whose state machine is blocked, and waits until the read waits for it.
 async fn reads_and_waits(
     client: &LocalClient,
@@ -409,6 +424,79 @@ async fn a_new_leader_says_nothing_of_leases_before_it_keeps_their_time() {
     cluster.shutdown().await;
 }
 
+/// The ids of all leases, as a member tells them to its clients.
+async fn listed(client: &LocalClient) -> crate::error::Result<Vec<i64>> {
+    client.read_barrier(ReadLevel::Linearizable).await?;
+    let mut ids: Vec<i64> = (client.db().leases().iter())
+        .map(|lease| lease.id.get())
+        .collect();
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// A leader whose state machine lags behind its log does not know a lease that was granted under the leader before it.
+/// What it answers of the lease, here and through another member, waits until it does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn a_new_leader_that_has_not_applied_a_grant_yet_revokes_and_lists_the_lease() {
+    const KEPT: i64 = 5;
+    const REVOKED: [i64; 2] = [6, 7];
+    let three = Three::start(|config| config.election_timeout = Duration::from_secs(4)).await;
+    let first = three.leader().await;
+    let (leader, next) = (three.client(first), three.client((first + 1) % 3));
+    let other = three.client((first + 2) % 3);
+    surely(&leader, &put("k", "v")).await;
+    let next_id = next.status().member_id;
+    eventually("it has applied everything", || {
+        next.status().applied_index == leader.status().applied_index
+    })
+    .await;
+    let (release, holding) = block_state_machine(&next);
+    for id in [KEPT, REVOKED[0], REVOKED[1]] {
+        leader.lease_grant(id, FOR_EVER).await.unwrap();
+        let leased = Command::Txn(Txn::of(Op::Put(PutOp {
+            key: format!("leased/{id}").into(),
+            lease: id,
+            ..PutOp::default()
+        })));
+        surely(&leader, &leased).await;
+    }
+    three.move_leader(next_id).await;
+    eventually("it leads", || next.core().is_leading()).await;
+    assert_eq!(next.db().leases().len(), 0, "it knows nothing of them");
+    let asking = |client: &LocalClient, id| {
+        let client = client.clone();
+        tokio::spawn(async move { client.lease_revoke(id).await })
+    };
+    let revoking = [asking(&next, REVOKED[0]), asking(&other, REVOKED[1])];
+    let listing = tokio::spawn({
+        let next = next.clone();
+        async move { listed(&next).await }
+    });
+    let waiting = &next.core().counts.waiting_to_apply;
+    eventually("the list waits, or is answered", || {
+        waiting.load(Ordering::Relaxed) > 0 || listing.is_finished()
+    })
+    .await;
+    assert!(!listing.is_finished(), "it was answered meanwhile");
+    drop(release);
+    holding.join().unwrap();
+    let found = listing.await.unwrap().unwrap();
+    assert!(found.contains(&KEPT), "{found:?}");
+    for revoked in revoking {
+        let (deleted, _) = revoked.await.unwrap().expect("it is known");
+        assert_eq!(deleted, 1, "its key");
+    }
+    for client in [&leader, &next, &other] {
+        assert_eq!(listed(client).await.unwrap(), [KEPT]);
+        let unknown = client.lease_revoke(REVOKED[0]).await;
+        let is_unknown = matches!(unknown, Err(Error::Refused(Refusal::LeaseNotFound { .. })));
+        assert!(is_unknown, "{unknown:?}");
+    }
+    three.assert_equal().await;
+    drop((leader, next, other));
+    three.shutdown().await;
+}
+
 /// A leader that was confirmed before its first entry was committed, was deposed, and led again later waited in each lease
 /// read for an index beyond the end of its log. Found by review.
 #[tokio::test(flavor = "multi_thread")]
@@ -444,16 +532,7 @@ async fn a_lease_read_does_not_go_behind_what_was_read_before() {
     .await;
     eventually("it holds the lease", || client.holds_lease()).await;
     // Blocks its state machine.
-    let (release, released) = mpsc::channel::<()>();
-    let (held, is_held) = mpsc::channel();
-    let replica = client.core().replica.clone();
-    let holding = std::thread::spawn(move || {
-        let applier = replica.apply();
-        held.send(()).unwrap();
-        let _ = released.recv();
-        drop(applier);
-    });
-    is_held.recv().unwrap();
+    let (release, holding) = block_state_machine(&client);
     let putting = {
         let other = other.clone();
         tokio::spawn(async move { other.execute(put("k", "new")).await })
@@ -594,16 +673,7 @@ async fn a_read_takes_no_place_that_an_earlier_round_has_noted() {
     let read = other.range(&k, ReadLevel::Linearizable).await.unwrap();
     assert_eq!(value_of(&read), Some(b"old".to_vec()));
     // Blocks the follower's state machine.
-    let (release, released) = mpsc::channel::<()>();
-    let (held, is_held) = mpsc::channel();
-    let replica = other.core().replica.clone();
-    let holding = std::thread::spawn(move || {
-        let applier = replica.apply();
-        held.send(()).unwrap();
-        let _ = released.recv();
-        drop(applier);
-    });
-    is_held.recv().unwrap();
+    let (release, holding) = block_state_machine(&other);
     surely(&client, &put("k", "new")).await;
     let reading = reads_and_waits(&other, ReadLevel::Linearizable).await;
     drop(release);
@@ -627,12 +697,14 @@ async fn a_transfer_waits_for_a_member_that_starts() {
     // To this leader it has never answered.
     three.move_leader(next_id).await;
     let client = three.client(next);
-    let moving = tokio::spawn(async move { client.move_leader(late_id).await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(!moving.is_finished(), "it is refused at once");
+    let mut moving = Box::pin(client.move_leader(late_id));
+    // All that it does before it waits for the member it does at once.
+    let polled = futures_util::poll!(moving.as_mut());
+    assert!(polled.is_pending(), "it is refused at once: {polled:?}");
     let settings = three.configs[late].clone();
     three.nodes[late] = Some(start(&settings).await);
-    moving.await.unwrap().expect("it waits, and leads");
+    moving.await.expect("it waits, and leads");
+    drop(client);
     assert_eq!(three.client(late).status().leader, Some(late_id));
     three.shutdown().await;
 }

@@ -40,8 +40,8 @@ pub(super) fn opened(library: Library, pipe: DuplexStream) -> Served {
 async fn replied(
     request: http::Request<hyper::body::Incoming>,
 ) -> Result<http::Response<Full<Bytes>>, Infallible> {
-    let is_watch = request.uri().path() == PATHS[4];
-    let body = match is_watch {
+    let has_stream = request.uri().path() == PATHS[4];
+    let body = match has_stream {
         true => request.into_body().collect().await.ok(),
         false => None,
     };

@@ -78,7 +78,7 @@ const PATHS: [&str; 6] = [
     "/etcdserverpb.KV/Put",
     "/etcdserverpb.KV/DeleteRange",
     "/etcdserverpb.KV/Txn",
-    "/etcdserverpb.Watch/Watch",
+    "/etcdserverpb.Lease/LeaseKeepAlive",
     "/etcdserverpb.Maintenance/Status",
 ];
 /// The first of the kinds that stand for the usual head of a path.
@@ -87,6 +87,9 @@ const KIND_PATH: u8 = 10;
 const KIND_MESSAGE: u8 = 16;
 /// Data that is repeated.
 const KIND_LONG: u8 = 17;
+/// The usual head of a watch.
+const KIND_WATCH: u8 = 18;
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const REPEATED: usize = 200;
 
 /// How an input is handled, from its first byte.
@@ -191,6 +194,7 @@ fn wire_of(mut data: &[u8]) -> Vec<u8> {
                 frame(kind::DATA, &[&prefix, payload].concat());
             }
             KIND_LONG => frame(kind::DATA, &payload.repeat(REPEATED)),
+            KIND_WATCH => frame(kind::HEADERS, &[&usual_block(WATCH), payload].concat()),
             what => frame(what, payload),
         }
     }

@@ -73,6 +73,37 @@ pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
         part(KIND_PATH + 5, ALL | END, 9, &[]),
         window(9, 100),
     ];
+    let watch = |request: pb::watch_request::RequestUnion| {
+        let request = pb::WatchRequest {
+            request_union: Some(request),
+        };
+        request.encode_to_vec()
+    };
+    use pb::watch_request::RequestUnion as Asked;
+    let create = watch(Asked::CreateRequest(pb::WatchCreateRequest {
+        key: "k".into(),
+        range_end: "l".into(),
+        ..pb::WatchCreateRequest::default()
+    }));
+    let cancel = watch(Asked::CancelRequest(pb::WatchCancelRequest { watch_id: 0 }));
+    let watches = [
+        part(KIND_WATCH, ALL, 1, &[]),
+        part(KIND_MESSAGE, 0, 1, &create),
+        part(KIND_MESSAGE, 0, 1, &create[..3]),
+        part(kind::DATA, 0, 1, &create[3..]),
+        initial(7),
+        part(KIND_WATCH, ALL, 3, &[]),
+        part(KIND_MESSAGE, 0, 3, &create),
+        part(KIND_MESSAGE, 0, 1, &cancel),
+        window(3, 9),
+        part(KIND_LONG, 0, 3, &[0; 200]),
+        part(kind::HEADERS, ALL | END, 1, b"\0\x01a\x01b"),
+        window(0, 100_000),
+        window(3, 50_000),
+        part(kind::RST_STREAM, 0, 3, &number(8)),
+        part(KIND_WATCH, ALL, 5, &[]),
+        part(kind::DATA, END, 5, &[1, 0, 0, 0, 1, 7]),
+    ];
     let parts = [
         part(KIND_PATH + 1, 0, 1, b"\0\x01a"),
         part(kind::CONTINUATION, 0, 1, b"\x03"),
@@ -92,6 +123,8 @@ pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
     let raw = raw_put(&put);
     vec![
         [&[0x40, 0][..], &hot.concat()].concat(),
+        [&[0x40, 3][..], &watches.concat()].concat(),
+        [&[0x32, 1][..], &watches.concat()].concat(),
         [&[0x10, 3][..], &hot.concat()].concat(),
         [&[0x20, 1][..], &waiting.concat()].concat(),
         [&[0x42, 1][..], &waiting.concat()].concat(),

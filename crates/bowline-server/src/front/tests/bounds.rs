@@ -27,7 +27,7 @@ use super::super::stream::{Call, LongBody, Sending, Stream};
 use super::super::windows::SETTINGS_MAX;
 use super::super::{CONNECTION_WINDOW, Front, Limits, RELAY_WINDOW};
 use super::client::{block, data, fields, frame, headers};
-use super::{PUT, WATCH};
+use super::{KEEP_ALIVE, PUT};
 use crate::memory::{FLOOR_BYTES, Memory};
 use crate::test_server::TestServer;
 
@@ -302,7 +302,7 @@ async fn a_reset_without_an_error_is_behind_the_rest_of_its_reply() {
         (8, &[kind::RST_STREAM][..]),
     ] {
         let mut connection = connection(&server, 1 << 20);
-        connection.receive(&headers(1, WATCH)).unwrap();
+        connection.receive(&headers(1, KEEP_ALIVE)).unwrap();
         connection.send_window = 0;
         let mut relay = connection.relay.take().unwrap();
         let all = flag::END_HEADERS | flag::END_STREAM;
@@ -341,7 +341,7 @@ async fn a_reset_without_an_error_is_behind_the_rest_of_its_reply() {
 async fn small_frames_that_wait_are_joined() {
     let server = TestServer::start().await;
     let mut connection = connection(&server, 1 << 20);
-    let watches = [headers(1, WATCH), headers(3, WATCH)].concat();
+    let watches = [headers(1, KEEP_ALIVE), headers(3, KEEP_ALIVE)].concat();
     connection.receive(&watches).unwrap();
     connection.send_window = 0;
     let mut sent = [Vec::new(), Vec::new()];
@@ -390,7 +390,7 @@ async fn small_frames_that_wait_are_joined() {
 async fn what_follows_an_acknowledgement_is_not_joined_to_what_is_before_it() {
     let server = TestServer::start().await;
     let mut connection = connection(&server, 1 << 20);
-    connection.receive(&headers(1, WATCH)).unwrap();
+    connection.receive(&headers(1, KEEP_ALIVE)).unwrap();
     let change = settings(&[(setting::INITIAL_WINDOW_SIZE, 100_000)]);
     connection.receive(&change).unwrap();
     connection.send_window = 0;
@@ -410,7 +410,7 @@ async fn what_follows_an_acknowledgement_is_not_joined_to_what_is_before_it() {
 async fn the_end_of_the_library_leaves_nothing_that_waits() {
     let server = TestServer::start().await;
     let mut connection = connection(&server, 1 << 20);
-    let watches = [headers(1, WATCH), headers(3, WATCH)].concat();
+    let watches = [headers(1, KEEP_ALIVE), headers(3, KEEP_ALIVE)].concat();
     connection.receive(&watches).unwrap();
     connection.send_window = 0;
     // One reply is over but for the window, the other is not.
@@ -456,7 +456,7 @@ async fn replies_and_what_the_library_sends_share_a_narrow_window() {
     const HELD: usize = 40 << 10;
     let server = TestServer::start().await;
     let mut connection = connection(&server, 16 << 20);
-    connection.receive(&headers(1, WATCH)).unwrap();
+    connection.receive(&headers(1, KEEP_ALIVE)).unwrap();
     connection.send_window = 0;
     connection.held.push_back(Held {
         id: 1,
@@ -497,7 +497,7 @@ async fn the_library_gets_nothing_before_it_has_announced_its_windows() {
     let mut connection = connection(&server, 1 << 20);
     let part = data(1, &[0; 60_000], false);
     connection
-        .receive(&[headers(1, WATCH), part].concat())
+        .receive(&[headers(1, KEEP_ALIVE), part].concat())
         .unwrap();
     let relay = connection.relay.as_ref().unwrap();
     assert!(relay.queued() > 60_000);
@@ -511,7 +511,7 @@ async fn the_library_gets_nothing_before_it_has_announced_its_windows() {
 async fn the_grant_of_the_library_counts_once() {
     let server = TestServer::start().await;
     let mut connection = connection(&server, 1 << 20);
-    connection.receive(&headers(1, WATCH)).unwrap();
+    connection.receive(&headers(1, KEEP_ALIVE)).unwrap();
     let relay = connection.relay.as_mut().unwrap();
     assert_eq!(relay.send_window(), i64::from(RELAY_WINDOW));
     let granted = RELAY_WINDOW - WINDOW as u32;
@@ -547,7 +547,7 @@ fn from_library<F: Future<Output = Result<HotReply, Status>>>(
 async fn settings_are_acknowledged_behind_what_was_sent_before_them() {
     let server = TestServer::start().await;
     let mut connection = connection(&server, 1 << 20);
-    connection.receive(&headers(1, WATCH)).unwrap();
+    connection.receive(&headers(1, KEEP_ALIVE)).unwrap();
     let narrow = settings(&[(setting::INITIAL_WINDOW_SIZE, 1)]);
     connection.receive(&narrow).unwrap();
     connection.send_window = 0;
@@ -567,7 +567,7 @@ async fn settings_are_acknowledged_behind_what_was_sent_before_them() {
 async fn half_a_head_is_dropped_with_its_stream() {
     let server = TestServer::start().await;
     let mut connection = connection(&server, 1 << 20);
-    let two = [headers(1, WATCH), headers(3, WATCH)].concat();
+    let two = [headers(1, KEEP_ALIVE), headers(3, KEEP_ALIVE)].concat();
     connection.receive(&two).unwrap();
     from_library(&mut connection, (kind::HEADERS, 0, 1), b"\x88");
     let reset = frame(kind::RST_STREAM, 0, 1, &8_u32.to_be_bytes());
@@ -627,10 +627,10 @@ async fn the_last_stream_of_a_drain_stays_the_last_one() {
 async fn a_long_head_for_the_library_is_one_frame() {
     let server = TestServer::start().await;
     let mut connection = connection(&server, 1 << 20);
-    connection.receive(&headers(1, WATCH)).unwrap();
+    connection.receive(&headers(1, KEEP_ALIVE)).unwrap();
     let before = connection.relay.as_ref().unwrap().queued();
     let large = "x".repeat(60_000);
-    let mut fields = fields(WATCH);
+    let mut fields = fields(KEEP_ALIVE);
     fields.push(("large", &large));
     let block = block(&fields);
     let head = frame(kind::HEADERS, flag::END_HEADERS, 3, &block);

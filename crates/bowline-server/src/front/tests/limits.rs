@@ -10,6 +10,8 @@ use super::client::{Client, block, data, fields, frame, framed, headers, request
 use super::{PUT, RANGE, STATUS, WATCH, put, range, watch};
 use crate::test_server::TestServer;
 
+const SNAPSHOT: &str = "/etcdserverpb.Maintenance/Snapshot";
+
 fn window(id: u32, bytes: u32) -> Vec<u8> {
     let mut out = Vec::new();
     write_window_update(&mut out, id, bytes);
@@ -236,6 +238,7 @@ async fn a_client_that_never_reads_costs_a_bounded_amount() {
     for wide in [true, false] {
         // The connection before this one is not counted.
         is_free(&server).await;
+        let before = context.memory.refused.get();
         let initial = if wide { (1 << 31) - 1 } else { 0 };
         let mut client = Client::connect(&server, &[(setting::INITIAL_WINDOW_SIZE, initial)]).await;
         if wide {
@@ -249,8 +252,15 @@ async fn a_client_that_never_reads_costs_a_bounded_amount() {
                 }
             }
         };
-        let _ = tokio::time::timeout(Duration::from_secs(2), writing).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        // It goes on to what may wait, and is refused the rest.
+        let refused = async {
+            while context.memory.refused.get() == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let both = async { tokio::join!(writing, refused) };
+        let _ = tokio::time::timeout(Duration::from_secs(2), both).await;
+        assert!(context.memory.refused.get() > before, "no limit is met");
         let used = context.memory.used();
         assert!(used <= 1 << 20, "{used}");
     }
@@ -289,6 +299,65 @@ async fn a_client_that_does_not_read_a_reply_is_dropped() {
             .await;
         assert!(server.context().memory.unread_replies.get() > before);
     }
+}
+
+/// A snapshot holds one of the few turns, and the memory of its chunks, until its client has taken the last one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_that_is_not_read_is_ended_and_gives_back_its_turn_and_memory() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let timeout = Duration::from_millis(500);
+    let server = TestServer::start_with(|config| config.unread_reply_timeout = timeout).await;
+    // More than the chunks that may wait for the client, however well it is compressed.
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut client = Client::connect(&server, &[]).await;
+    for number in 0..10 {
+        let value: String = (0..100_000).map(|_| random.alphanumeric()).collect();
+        let id = 2 * number + 1;
+        client
+            .send(&request(id, PUT, &put(&format!("k{number}"), &value)))
+            .await;
+        let _: pb::PutResponse = client.reply(id).await.message();
+    }
+    drop(client);
+    is_free(&server).await;
+    let context = server.context();
+    let turns = context.snapshots.available_permits();
+    let snapshot = request(1, SNAPSHOT, &pb::SnapshotRequest {});
+    // Held back by the window of its stream, and by that of the connection.
+    for window in [7, 1 << 30] {
+        let before = context.memory.unread_replies.get();
+        let mut client = Client::connect(&server, &[(setting::INITIAL_WINDOW_SIZE, window)]).await;
+        client.renews = false;
+        client.send(&snapshot).await;
+        let begun = async {
+            while context.snapshots.available_permits() == turns || context.memory.used() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let begun = tokio::time::timeout(PATIENCE, begun).await;
+        begun.expect("it takes its turn and its memory");
+        client
+            .until(|client| client.replies.get(&1).is_some_and(|it| it.reset.is_some()))
+            .await;
+        let reply = &client.replies[&1];
+        assert!(client.is_closed || reply.reset.is_some(), "{reply:?}");
+        assert!(!reply.has_ended);
+        assert!(context.memory.unread_replies.get() > before);
+        // While the client keeps its side of the connection open.
+        let free = async {
+            while context.snapshots.available_permits() < turns || context.memory.used() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let freed = tokio::time::timeout(PATIENCE, free).await;
+        freed.expect("its turn and its memory are given back");
+    }
+    // One that is read is whole.
+    let mut client = Client::connect(&server, &[]).await;
+    client.send(&snapshot).await;
+    let reply = client.reply(1).await;
+    assert_eq!(reply.status(), "0");
+    assert!(reply.data.len() > 500_000, "{} bytes", reply.data.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ mod client;
 mod frames;
 mod limits;
 mod same;
+mod watches;
 
 use bowline_proto::etcdserverpb as pb;
 
@@ -14,6 +15,8 @@ const PUT: &str = "/etcdserverpb.KV/Put";
 const DELETE: &str = "/etcdserverpb.KV/DeleteRange";
 const TXN: &str = "/etcdserverpb.KV/Txn";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
+/// A stream that is not served here.
+const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 
 fn put(key: &str, value: &str) -> pb::PutRequest {
