@@ -267,6 +267,9 @@ pub struct Compare {
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+    /// How many nodes each system has
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=9))]
+    pub members: usize,
     /// Where the nodes keep their data, in a directory that is removed in the end
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     pub directory: PathBuf,

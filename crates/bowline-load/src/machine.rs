@@ -35,6 +35,30 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
+/// How often the threads of a process have given a processor to others, of their own will or not.
+pub(crate) fn switches_of(process: u32) -> Option<u64> {
+    let mut switches = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task")).ok()? {
+        // One that has ended meanwhile is not counted.
+        let status = fs::read_to_string(thread.ok()?.path().join("status")).unwrap_or_default();
+        switches += switches_in(&status);
+    }
+    Some(switches)
+}
+
+/// Both counts of `/proc/PID/task/TID/status`.
+fn switches_in(status: &str) -> u64 {
+    let counts = status.lines().filter_map(|line| {
+        let (name, count) = line.split_once(':')?;
+        let is_one = matches!(
+            name,
+            "voluntary_ctxt_switches" | "nonvoluntary_ctxt_switches"
+        );
+        count.trim().parse::<u64>().ok().filter(|_| is_one)
+    });
+    counts.sum()
+}
+
 /// What the figures were taken on.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
@@ -159,6 +183,27 @@ mod tests {
         assert_eq!(cpu_ticks(stat), Some(155));
         assert_eq!(cpu_ticks("7 (a"), None);
         assert!(cpu_of(std::process::id()).is_some());
+    }
+
+    #[test]
+    fn switches_are_those_of_all_threads() {
+        let status = "Threads:\t3\nvoluntary_ctxt_switches:\t40\nnonvoluntary_ctxt_switches:\t2\n";
+        assert_eq!(switches_in(status), 42);
+        let before = switches_of(std::process::id()).unwrap();
+        let (wake, woken) = std::sync::mpsc::channel();
+        let sleeper = std::thread::spawn(move || {
+            while woken.recv().is_ok() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        for _ in 0..5 {
+            wake.send(()).unwrap();
+        }
+        while switches_of(std::process::id()).unwrap() < before + 5 {
+            std::thread::yield_now();
+        }
+        drop(wake);
+        sleeper.join().unwrap();
     }
 
     #[test]

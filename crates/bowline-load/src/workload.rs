@@ -24,6 +24,9 @@ pub(crate) struct Workload {
     key_bytes: usize,
     key_space: u64,
     is_sequential: bool,
+    /// How far the next key of a request is from the one before, and where that begins anew.
+    step: u64,
+    modulus: u64,
     /// Whether each key of a request is chosen by itself, and may be one of the others.
     is_independent: bool,
     /// How many writes a request is.
@@ -88,6 +91,35 @@ impl Workload {
         })
     }
 
+    /// Linearizable reads of so many keys in a row.
+    pub(crate) fn ranges(args: &Load, keys: u64) -> Result<Workload> {
+        let key_space = args.key_space_size.saturating_sub(keys);
+        if key_space == 0 {
+            let text = format!("there are no {keys} keys in a row");
+            return Err(Error::Usage(text));
+        }
+        let target = Target {
+            path: "/etcdserverpb.KV/Range",
+            metadata: None,
+        };
+        let workload = Workload::new(args, target, 2, |keys| {
+            let range = RangeRequest {
+                key: keys[0].clone(),
+                range_end: keys[1].clone(),
+                ..RangeRequest::default()
+            };
+            range.encode_to_vec()
+        })?;
+        Ok(Workload {
+            expects_rows: true,
+            operations: 1,
+            key_space,
+            step: keys,
+            modulus: args.key_space_size + 1,
+            ..workload
+        })
+    }
+
     /// Requests of the graph with so many ids, each at random.
     pub(crate) fn of_graph(
         args: &Load,
@@ -143,6 +175,8 @@ impl Workload {
             key_bytes: args.key_size,
             key_space: args.key_space_size,
             is_sequential: args.sequential_keys,
+            step: 1,
+            modulus: args.key_space_size,
             is_independent: false,
             operations: 1,
             expects_rows: false,
@@ -174,7 +208,7 @@ impl Workload {
                 keys.next(self, number)
             } else {
                 // Of one transaction, all keys differ.
-                (key + 1) % self.key_space
+                (key + self.step) % self.modulus
             };
         }
     }
@@ -295,6 +329,23 @@ mod tests {
             .collect();
         assert_eq!(keys.len(), 5);
         assert!(keys.iter().all(|key| key.len() == 20));
+    }
+
+    #[test]
+    fn a_range_has_as_many_keys_as_were_asked_for() {
+        let args = load("--key-space-size 1000 --key-size 8");
+        let workload = Workload::ranges(&args, 100).unwrap();
+        let mut keys = Keys::new(0);
+        let number = |key: &[u8]| u64::from_str_radix(std::str::from_utf8(key).unwrap(), 16);
+        for _ in 0..1000 {
+            let range = RangeRequest::decode(&message(&workload, &mut keys, 0)[..]).unwrap();
+            let (first, end) = (
+                number(&range.key).unwrap(),
+                number(&range.range_end).unwrap(),
+            );
+            assert!(end - first == 100 && end <= 1000, "{first} to {end}");
+        }
+        assert!(Workload::ranges(&load("--key-space-size 100"), 100).is_err());
     }
 
     #[test]

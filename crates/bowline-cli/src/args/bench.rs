@@ -64,7 +64,7 @@ pub enum Bench {
   bowline bench node --only lease --threads 2 --duration 10s
   bowline bench node --nodes 1 --clients 10 --total 20000 --json")]
     Node(NodeLoad),
-    /// Run Bowline and etcd in turn, three nodes each on this machine, under the same load
+    /// Run Bowline and etcd in turn, some nodes each on this machine, under the same load
     ///
     /// The nodes keep their data in temporary directories below the current one, and are stopped in the
     /// end. What is not on the PATH is left out, and the report says so.

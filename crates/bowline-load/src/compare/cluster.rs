@@ -1,4 +1,4 @@
-//! Three nodes of a system on this machine.
+//! The nodes of a system on this machine.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -79,7 +79,7 @@ pub(crate) fn directory_below(parent: &Path) -> Result<TempDir> {
     Ok(directory.tempdir_in(parent.canonicalize()?)?)
 }
 
-/// Three nodes. Dropping it ends them and removes their data.
+/// Nodes. Dropping it ends them and removes their data.
 pub(crate) struct Cluster {
     program: Program,
     nodes: Vec<Node>,
@@ -100,24 +100,41 @@ impl Drop for Node {
     }
 }
 
-const NODES: usize = 3;
+/// What nodes have used since they started.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Usage {
+    /// The time of the processors.
+    pub(crate) cpu: Duration,
+    /// Switches from their threads to others.
+    pub(crate) switches: u64,
+}
+
+impl Usage {
+    pub(crate) fn since(self, before: &Usage) -> Usage {
+        Usage {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            // Those of threads that have ended are not in it.
+            switches: self.switches.saturating_sub(before.switches),
+        }
+    }
+}
 
 impl Cluster {
-    /// Starts three nodes with empty directories, and waits for a leader.
-    pub(crate) fn start(program: &Program, below: &Path) -> Result<Cluster> {
+    /// Starts so many nodes with empty directories, and waits for a leader.
+    pub(crate) fn start(program: &Program, below: &Path, members: usize) -> Result<Cluster> {
         let directory = directory_below(&below.join(program.system.to_string()))?;
-        let addresses = machine::free_addresses(2 * NODES)?;
-        let initial: Vec<String> = (0..NODES)
-            .map(|node| format!("n{}=http://{}", node + 1, addresses[NODES + node]))
+        let addresses = machine::free_addresses(2 * members)?;
+        let initial: Vec<String> = (0..members)
+            .map(|node| format!("n{}=http://{}", node + 1, addresses[members + node]))
             .collect();
         let mut cluster = Cluster {
             program: program.clone(),
             nodes: Vec::new(),
             directory,
         };
-        for node in 0..NODES {
+        for node in 0..members {
             let name = format!("n{}", node + 1);
-            let (client, peer) = (&addresses[node], &addresses[NODES + node]);
+            let (client, peer) = (&addresses[node], &addresses[members + node]);
             let path = cluster.directory.path().join(&name);
             let log = File::create(path.with_extension("log"))?;
             let child = Command::new(&program.words[0])
@@ -208,12 +225,19 @@ impl Cluster {
         Ok(version_text(&api, &self.program.version))
     }
 
-    /// The CPU time of all nodes so far.
-    pub(crate) fn cpu(&self) -> Result<Duration> {
-        let of = |node: &Node| machine::cpu_of(node.child.id());
-        let all: Option<Vec<Duration>> = self.nodes.iter().map(of).collect();
+    /// What all nodes have used so far.
+    pub(crate) fn usage(&self) -> Result<Usage> {
         let gone = || Error::Unreachable("a node ended while it was measured".to_owned());
-        Ok(all.ok_or_else(gone)?.iter().sum())
+        let mut usage = Usage {
+            cpu: Duration::ZERO,
+            switches: 0,
+        };
+        for node in &self.nodes {
+            let process = node.child.id();
+            usage.cpu += machine::cpu_of(process).ok_or_else(gone)?;
+            usage.switches += machine::switches_of(process).ok_or_else(gone)?;
+        }
+        Ok(usage)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `bench compare`: Bowline and etcd in turn, under the same load.
 //!
-//! In each round, each system gets three fresh nodes on this machine, runs every row, and is stopped;
+//! In each round, each system gets fresh nodes on this machine, three where nothing else is said, runs every row, and is stopped;
 //! then the other one does. So a drift of the machine affects both. Medians are over rounds, and
 //! the spread is shown beside them.
 //!
@@ -40,6 +40,7 @@ struct Row {
     connections: usize,
     clients: usize,
     kind: Kind,
+    value_bytes: usize,
     /// Whether only Bowline knows it.
     is_own: bool,
 }
@@ -48,6 +49,10 @@ struct Row {
 enum Kind {
     Put,
     Read(ReadLevel),
+    /// Linearizable reads of so many keys in a row.
+    Range {
+        keys: u64,
+    },
     /// So many puts, delivered to so many watchers.
     Watch {
         puts: u64,
@@ -55,7 +60,7 @@ enum Kind {
     },
 }
 
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 10] = [
     row("put 1/1", 1, 1, Kind::Put),
     row("put 10/100", 10, 100, Kind::Put),
     row("put 200/1000", 200, 1000, Kind::Put),
@@ -89,7 +94,22 @@ const ROWS: [Row; 7] = [
             watchers: 10_000,
         },
     ),
+    row("range of 100, 10/100", 10, 100, Kind::Range { keys: 100 }),
+    // Last, as the keys have large values from then on.
+    Row {
+        value_bytes: 1 << 10,
+        ..row("put 1 KiB, 10/100", 10, 100, Kind::Put)
+    },
+    Row {
+        value_bytes: 16 << 10,
+        ..row("put 16 KiB, 10/100", 10, 100, Kind::Put)
+    },
 ];
+
+/// The bytes of a value, where a row says nothing else.
+const VALUE_BYTES: usize = 256;
+/// The number of keys.
+const KEYS: u64 = 10_000;
 
 const fn row(name: &'static str, connections: usize, clients: usize, kind: Kind) -> Row {
     Row {
@@ -97,6 +117,7 @@ const fn row(name: &'static str, connections: usize, clients: usize, kind: Kind)
         connections,
         clients,
         kind,
+        value_bytes: VALUE_BYTES,
         is_own: false,
     }
 }
@@ -121,6 +142,8 @@ struct Sample {
     p99_9_ms: f64,
     server_cpu_us: f64,
     client_cpu_us: f64,
+    /// Switches between the threads of the servers, per operation.
+    switches: f64,
     errors: u64,
     empty: u64,
 }
@@ -182,7 +205,7 @@ pub fn run(args: &Compare, show: Show<'_>) -> Result<Comparison> {
         for program in &programs {
             let (number, system) = (round + 1, program.system());
             progress.remark(&format!("round {number} of {rounds}, {system}"));
-            let cluster = match Cluster::start(program, directory.path()) {
+            let cluster = match Cluster::start(program, directory.path(), args.members) {
                 Ok(cluster) => cluster,
                 Err(failure) if round == 0 => {
                     comparison
@@ -225,11 +248,14 @@ fn measure(
             total,
             duration,
             sequential_keys: total.is_some(),
+            key_space_size: KEYS,
+            val_size: row.value_bytes,
             ..Load::default()
         };
         let workload = match row.kind {
             Kind::Put => Workload::puts(&load)?,
             Kind::Read(consistency) => Workload::reads(&load, consistency)?,
+            Kind::Range { keys } => Workload::ranges(&load, keys)?,
             Kind::Watch { .. } => {
                 return Err(Error::Internal("watchers are no requests".to_owned()));
             }
@@ -247,7 +273,7 @@ fn measure(
         load::run(&plan, &workload, &hidden)
     };
     // Every read is to find its key, and every put to replace one.
-    run(&row("fill", 10, 100, Kind::Put), Some(10_000), None)?.expect_no_errors()?;
+    run(&row("fill", 10, 100, Kind::Put), Some(KEYS), None)?.expect_no_errors()?;
     let mut samples = Vec::new();
     for row in rows {
         if row.is_own && cluster.system() != System::Bowline {
@@ -260,9 +286,9 @@ fn measure(
             continue;
         }
         run(row, None, Some(duration / 10))?;
-        let before = cluster.cpu()?;
+        let before = cluster.usage()?;
         let report = run(row, None, Some(duration))?;
-        let server_cpu = cluster.cpu()?.saturating_sub(before);
+        let used = cluster.usage()?.since(&before);
         let done = report.succeeded();
         samples.push(Sample {
             row: row.name,
@@ -271,8 +297,9 @@ fn measure(
             p50_ms: report.percentile_ms(50.0),
             p99_ms: report.percentile_ms(99.0),
             p99_9_ms: report.percentile_ms(99.9),
-            server_cpu_us: micros_each(server_cpu, done),
+            server_cpu_us: micros_each(used.cpu, done),
             client_cpu_us: micros_each(report.client_cpu, done),
+            switches: used.switches as f64 / done as f64,
             errors: report.failed(),
             empty: report.empty,
         });
@@ -291,12 +318,12 @@ fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<S
         duration: None,
         rate: None,
         clients: row.clients,
-        val_size: 256,
+        val_size: row.value_bytes,
         json: false,
     };
-    let before = cluster.cpu()?;
+    let before = cluster.usage()?;
     let watched = watch::measure(&load, &[cluster.leader()?], &hidden)?;
-    let server_cpu = cluster.cpu()?.saturating_sub(before);
+    let used = cluster.usage()?.since(&before);
     let puts = &watched.puts;
     let missing = watched.events_expected.saturating_sub(watched.events);
     Ok(Sample {
@@ -306,8 +333,9 @@ fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<S
         p50_ms: puts.percentile_ms(50.0),
         p99_ms: puts.percentile_ms(99.0),
         p99_9_ms: puts.percentile_ms(99.9),
-        server_cpu_us: micros_each(server_cpu, watched.events),
+        server_cpu_us: micros_each(used.cpu, watched.events),
         client_cpu_us: micros_each(watched.client_cpu, watched.events),
+        switches: used.switches as f64 / watched.events as f64,
         errors: puts.failed() + watched.broken_streams + missing,
         empty: 0,
     })

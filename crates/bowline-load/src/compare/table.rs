@@ -21,6 +21,7 @@ pub const COLUMNS: &[&str] = &[
     "server_cpu_us",
     "cpu_of_etcd",
     "client_cpu_us",
+    "switches",
     "remark",
 ];
 
@@ -156,6 +157,7 @@ impl Comparison {
             figure(|sample| sample.server_cpu_us),
             of_etcd(|sample| sample.server_cpu_us).unwrap_or(Figure::Absent),
             figure(|sample| sample.client_cpu_us),
+            figure(|sample| sample.switches),
             cell.flaw().or(beside).map_or(Figure::Absent, Figure::Text),
         ])
     }
@@ -181,6 +183,7 @@ impl Comparison {
                     "p999_ms": spread(|sample| sample.p99_9_ms),
                     "server_cpu_us": spread(|sample| sample.server_cpu_us),
                     "client_cpu_us": spread(|sample| sample.client_cpu_us),
+                    "switches": spread(|sample| sample.switches),
                     "flaw": cell.flaw(),
                 }));
             }
@@ -223,6 +226,7 @@ mod tests {
             p99_9_ms: 3.0,
             server_cpu_us: cpu,
             client_cpu_us: 4.0,
+            switches: 5.0,
             errors: 0,
             empty: 0,
         }

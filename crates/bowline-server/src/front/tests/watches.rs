@@ -9,7 +9,7 @@ use prost::Message;
 use super::super::frame::{flag, kind, setting};
 use super::super::{CONNECTION_WINDOW, STREAM_WINDOW};
 use super::client::{Client, Reply, block, data, fields, frame, framed, headers, request};
-use super::{DELETE, PUT, RANGE, WATCH, put, range, watch};
+use super::{DELETE, PUT, RANGE, TXN, WATCH, put, range, watch};
 use crate::test_server::TestServer;
 
 fn request_of(union: RequestUnion) -> pb::WatchRequest {
@@ -380,4 +380,51 @@ async fn unusual_heads_go_to_the_library() {
     assert_eq!(messages_of(&mut client, 1, 1).await.len(), 1);
     assert_eq!(client.reply(3).await.status(), "12");
     assert!(client.reply(5).await.reset.is_some());
+}
+
+/// Equal watches, two of which want a large revision in fragments: each of these gets its own.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_asked_for_fragments_receives_them() {
+    use pb::request_op::Request as Op;
+    let server = TestServer::start().await;
+    let mut client = Client::connect(&server, &[]).await;
+    let of = |fragment| {
+        create(|it| {
+            it.prev_kv = true;
+            it.fragment = fragment;
+        })
+    };
+    let asked: Vec<u8> = [false, true, true]
+        .iter()
+        .flat_map(|it| framed(&of(*it)))
+        .collect();
+    client
+        .send(&[headers(1, WATCH), data(1, &asked, false)].concat())
+        .await;
+    // With the values of before, a revision is larger than a message may be.
+    let mut other = Client::connect(&server, &[]).await;
+    for value in ["a", "b"] {
+        let puts = (0..100).map(|number| put(&format!("k{number}"), &value.repeat(14_000)));
+        let op = |put| pb::RequestOp {
+            request: Some(Op::RequestPut(put)),
+        };
+        let txn = pb::TxnRequest {
+            success: puts.map(op).collect(),
+            ..pb::TxnRequest::default()
+        };
+        let id = if value == "a" { 1 } else { 3 };
+        ask(&mut other, id, TXN, &txn).await;
+    }
+    let events = |client: &Client| {
+        let found = messages(&client.replies[&1]);
+        found.iter().map(|it| it.events.len()).sum::<usize>()
+    };
+    client.until(|client| events(client) == 600).await;
+    let found = messages(&client.replies[&1]);
+    for id in 0..3 {
+        let of_one = found.iter().filter(|it| it.watch_id == id && !it.created);
+        let fragments = of_one.clone().filter(|it| it.fragment).count();
+        let events: usize = of_one.map(|it| it.events.len()).sum();
+        assert_eq!((events, fragments > 0), (200, id > 0), "watch {id}");
+    }
 }
