@@ -29,7 +29,7 @@ use super::frame::{
 use super::head::{Head, HeadReader};
 use super::hot::{HotReply, HotRequest, Served};
 use super::relay::{Followed, Open, Relay};
-use super::reply::{PREFIX_BYTES, ReplyWriter};
+use super::reply::{PREFIX_BYTES, ReplyWriter, SMALL_BYTES, length_of};
 use super::stream::{Call, Receiving, Running, Stream};
 use super::{CONNECTION_WINDOW, FRAME_BYTES, Limits, STREAM_WINDOW};
 use crate::context::Context;
@@ -44,8 +44,6 @@ const MESSAGE_BYTES_MAX: usize = 512 << 10;
 /// What the library's window for the connection is larger than the client's. The library gives nothing back before a
 /// third of its window is used up, so this is more than that and a message.
 pub(super) const SLACK_BYTES: u32 = 3 << 20;
-/// Smaller messages are not charged: the number of calls is bounded.
-pub(super) const SMALL_BYTES: usize = 512;
 /// The approximate memory of a waiting call besides its messages.
 pub(super) const CALL_BYTES: usize = 4 << 10;
 /// The most streams that are reset because of the client in a period.
@@ -685,12 +683,4 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         }
         None
     }
-}
-
-/// The length in the prefix of a message; `None` if it is compressed or worse.
-pub(super) fn length_of(prefix: &[u8; PREFIX_BYTES]) -> Option<usize> {
-    let [0, length @ ..] = prefix else {
-        return None;
-    };
-    Some(u32::from_be_bytes(*length) as usize)
 }

@@ -21,7 +21,7 @@
 //! | [`connection`] | what follows from each frame of the client |
 //! | [`windows`] | the windows and settings of the client |
 //! | [`sending`] | replies, and the windows that they wait for |
-//! | [`watching`] | watches: their requests and messages |
+//! | [`watches`], [`watching`] | watches: their requests and messages |
 //! | [`library`], [`relay`] | all other streams |
 //! | [`calls`] | the futures of the calls under way, and their wakers |
 //! | [`head`], [`hot`], [`reply`], [`stream`] | the parts of a call |
@@ -52,6 +52,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod turn;
+mod watches;
 mod watching;
 mod windows;
 

@@ -19,6 +19,8 @@ use crate::status::trailers_of;
 
 /// The length of the prefix of a gRPC message.
 pub(super) const PREFIX_BYTES: usize = 5;
+/// Smaller messages are not charged: the number of calls is bounded.
+pub(super) const SMALL_BYTES: usize = 512;
 /// The change of the table to no bytes.
 pub(super) const EMPTY_TABLE: u8 = 0x20;
 
@@ -185,6 +187,14 @@ pub(super) fn write_data_head(out: &mut Vec<u8>, id: u32, message_bytes: usize) 
 pub(super) fn write_prefix(out: &mut Vec<u8>, message_bytes: usize) {
     out.push(0);
     out.extend_from_slice(&(message_bytes as u32).to_be_bytes());
+}
+
+/// The length in the prefix of a message; `None` if it is compressed or worse.
+pub(super) fn length_of(prefix: &[u8; PREFIX_BYTES]) -> Option<usize> {
+    let [0, length @ ..] = prefix else {
+        return None;
+    };
+    Some(u32::from_be_bytes(*length) as usize)
 }
 
 /// The length of a reply's frames around its message, at most.

@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use super::calls::StreamWaker;
-use super::connection::{Connection, OUT_BYTES_MAX, SMALL_BYTES};
+use super::connection::{Connection, OUT_BYTES_MAX};
 use super::frame::{FRAME_BYTES_MIN, Reason, kind, write_head};
 use super::hot::HotReply;
 use super::reply::{
-    AROUND_BYTES, PREFIX_BYTES, write_data_head, write_given_trailers, write_prefix,
+    AROUND_BYTES, PREFIX_BYTES, SMALL_BYTES, write_data_head, write_given_trailers, write_prefix,
     write_status_trailers, write_trailers,
 };
 use super::stream::{Call, LongBody, Sending, Stream};

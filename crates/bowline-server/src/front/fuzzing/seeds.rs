@@ -73,37 +73,6 @@ pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
         part(KIND_PATH + 5, ALL | END, 9, &[]),
         window(9, 100),
     ];
-    let watch = |request: pb::watch_request::RequestUnion| {
-        let request = pb::WatchRequest {
-            request_union: Some(request),
-        };
-        request.encode_to_vec()
-    };
-    use pb::watch_request::RequestUnion as Asked;
-    let create = watch(Asked::CreateRequest(pb::WatchCreateRequest {
-        key: "k".into(),
-        range_end: "l".into(),
-        ..pb::WatchCreateRequest::default()
-    }));
-    let cancel = watch(Asked::CancelRequest(pb::WatchCancelRequest { watch_id: 0 }));
-    let watches = [
-        part(KIND_WATCH, ALL, 1, &[]),
-        part(KIND_MESSAGE, 0, 1, &create),
-        part(KIND_MESSAGE, 0, 1, &create[..3]),
-        part(kind::DATA, 0, 1, &create[3..]),
-        initial(7),
-        part(KIND_WATCH, ALL, 3, &[]),
-        part(KIND_MESSAGE, 0, 3, &create),
-        part(KIND_MESSAGE, 0, 1, &cancel),
-        window(3, 9),
-        part(KIND_LONG, 0, 3, &[0; 200]),
-        part(kind::HEADERS, ALL | END, 1, b"\0\x01a\x01b"),
-        window(0, 100_000),
-        window(3, 50_000),
-        part(kind::RST_STREAM, 0, 3, &number(8)),
-        part(KIND_WATCH, ALL, 5, &[]),
-        part(kind::DATA, END, 5, &[1, 0, 0, 0, 1, 7]),
-    ];
     let parts = [
         part(KIND_PATH + 1, 0, 1, b"\0\x01a"),
         part(kind::CONTINUATION, 0, 1, b"\x03"),
@@ -123,8 +92,8 @@ pub(crate) fn connection_seeds() -> Vec<Vec<u8>> {
     let raw = raw_put(&put);
     vec![
         [&[0x40, 0][..], &hot.concat()].concat(),
-        [&[0x40, 3][..], &watches.concat()].concat(),
-        [&[0x32, 1][..], &watches.concat()].concat(),
+        [&[0x40, 3][..], &watches()].concat(),
+        [&[0x32, 1][..], &watches()].concat(),
         [&[0x10, 3][..], &hot.concat()].concat(),
         [&[0x20, 1][..], &waiting.concat()].concat(),
         [&[0x42, 1][..], &waiting.concat()].concat(),
@@ -149,4 +118,51 @@ fn raw_put(put: &[u8]) -> Vec<u8> {
     raw.extend_from_slice(put);
     write_window_update(&mut raw, 0, 7);
     raw
+}
+
+/// Watches: requests in parts, small windows, both ends, and a message that is compressed.
+fn watches() -> Vec<u8> {
+    const ALL: u8 = flag::END_HEADERS;
+    const END: u8 = flag::END_STREAM;
+    let part = |what: u8, flags: u8, id: u8, payload: &[u8]| {
+        [&[what, flags, id, payload.len() as u8][..], payload].concat()
+    };
+    let number = |bytes: u32| bytes.to_be_bytes();
+    let window = |id: u8, bytes: u32| part(kind::WINDOW_UPDATE, 0, id, &number(bytes));
+    let initial = |bytes: u32| {
+        let name = setting::INITIAL_WINDOW_SIZE.to_be_bytes();
+        part(kind::SETTINGS, 0, 0, &[&name[..], &number(bytes)].concat())
+    };
+    let watch = |request: pb::watch_request::RequestUnion| {
+        let request = pb::WatchRequest {
+            request_union: Some(request),
+        };
+        request.encode_to_vec()
+    };
+    use pb::watch_request::RequestUnion as Asked;
+    let create = watch(Asked::CreateRequest(pb::WatchCreateRequest {
+        key: "k".into(),
+        range_end: "l".into(),
+        ..pb::WatchCreateRequest::default()
+    }));
+    let cancel = watch(Asked::CancelRequest(pb::WatchCancelRequest { watch_id: 0 }));
+    [
+        part(KIND_WATCH, ALL, 1, &[]),
+        part(KIND_MESSAGE, 0, 1, &create),
+        part(KIND_MESSAGE, 0, 1, &create[..3]),
+        part(kind::DATA, 0, 1, &create[3..]),
+        initial(7),
+        part(KIND_WATCH, ALL, 3, &[]),
+        part(KIND_MESSAGE, 0, 3, &create),
+        part(KIND_MESSAGE, 0, 1, &cancel),
+        window(3, 9),
+        part(KIND_LONG, 0, 3, &[0; 200]),
+        part(kind::HEADERS, ALL | END, 1, b"\0\x01a\x01b"),
+        window(0, 100_000),
+        window(3, 50_000),
+        part(kind::RST_STREAM, 0, 3, &number(8)),
+        part(KIND_WATCH, ALL, 5, &[]),
+        part(kind::DATA, END, 5, &[1, 0, 0, 0, 1, 7]),
+    ]
+    .concat()
 }

@@ -386,7 +386,7 @@ async fn unusual_heads_go_to_the_library() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_asked_for_fragments_receives_them() {
     use pb::request_op::Request as Op;
-    let server = TestServer::start().await;
+    let server = TestServer::start_with(|config| config.max_request_bytes = 900_000).await;
     let mut client = Client::connect(&server, &[]).await;
     let of = |fragment| {
         create(|it| {
@@ -404,7 +404,7 @@ async fn who_asked_for_fragments_receives_them() {
     // With the values of before, a revision is larger than a message may be.
     let mut other = Client::connect(&server, &[]).await;
     for value in ["a", "b"] {
-        let puts = (0..100).map(|number| put(&format!("k{number}"), &value.repeat(14_000)));
+        let puts = (0..100).map(|number| put(&format!("k{number}"), &value.repeat(8_000)));
         let op = |put| pb::RequestOp {
             request: Some(Op::RequestPut(put)),
         };
@@ -416,9 +416,11 @@ async fn who_asked_for_fragments_receives_them() {
         ask(&mut other, id, TXN, &txn).await;
     }
     let events = |client: &Client| {
-        let found = messages(&client.replies[&1]);
+        let found = client.replies.get(&1).map(messages).unwrap_or_default();
         found.iter().map(|it| it.events.len()).sum::<usize>()
     };
+    // All three are there before the first put.
+    messages_of(&mut client, 1, 3).await;
     client.until(|client| events(client) == 600).await;
     let found = messages(&client.replies[&1]);
     for id in 0..3 {
