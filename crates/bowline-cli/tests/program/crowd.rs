@@ -161,18 +161,21 @@ fn what_is_begun_and_not_ended_and_floods_of_resets_are_dropped() {
         ] {
             assert!(raw.is_hung_up(), "{what} is waited for");
         }
-        let ask = |call| frame(HEADERS, END_HEADERS, call, &head(PUT));
+        let ask_for = |path, call| frame(HEADERS, END_HEADERS, call, &head(path));
+        let ask = |call| ask_for(PUT, call);
         let back = |call| frame(RESET, 0, call, &8u32.to_be_bytes());
         // A client may give up many calls at once, and the server sees some of these resets before it has
         // accepted their calls. The HTTP/2 library allowed 20 of those and then closed the connection, with
-        // every other call of that client.
-        let mut impatient = Raw::open(at);
-        let calls = (1..).step_by(2).take(RESETS_MAX - 10);
-        let all: Vec<u8> = calls
-            .flat_map(|call| [ask(call), back(call)].concat())
-            .collect();
-        impatient.stream.write_all(&all).unwrap();
-        impatient.settle().expect("it may give up its calls");
+        // every other call of that client. A put does not reach the library any more.
+        for path in [PUT, "/etcdserverpb.Lease/LeaseGrant"] {
+            let mut impatient = Raw::open(at);
+            let calls = (1..).step_by(2).take(RESETS_MAX - 10);
+            let all: Vec<u8> = calls
+                .flat_map(|call| [ask_for(path, call), back(call)].concat())
+                .collect();
+            impatient.stream.write_all(&all).unwrap();
+            impatient.settle().expect("it may give up its calls");
+        }
         // Taken back before they are begun.
         let mut flood = Raw::open(at);
         let calls = (1..4001).step_by(2);
