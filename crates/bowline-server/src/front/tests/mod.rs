@@ -43,3 +43,13 @@ fn watch(key: &str) -> pb::WatchRequest {
         request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)),
     }
 }
+
+fn txn(success: Vec<pb::request_op::Request>) -> pb::TxnRequest {
+    let op = |request| pb::RequestOp {
+        request: Some(request),
+    };
+    pb::TxnRequest {
+        success: success.into_iter().map(op).collect(),
+        ..pb::TxnRequest::default()
+    }
+}

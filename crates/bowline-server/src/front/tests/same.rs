@@ -4,7 +4,7 @@ use bowline_proto::etcdserverpb as pb;
 
 use super::super::frame::{flag, kind, setting};
 use super::client::{Client, Reply, block, data, fields, frame, framed};
-use super::{DELETE, PUT, RANGE, TXN, put, range};
+use super::{DELETE, PUT, RANGE, TXN, put, range, txn};
 use crate::test_server::TestServer;
 
 /// A request: its head, its body, and whether that ends.
@@ -30,16 +30,6 @@ fn with(name: &'static str, more: &[(&'static str, &'static str)], body: Vec<u8>
         path: RANGE,
         more: more.to_vec(),
         body,
-    }
-}
-
-fn txn(success: Vec<pb::request_op::Request>) -> pb::TxnRequest {
-    let op = |request| pb::RequestOp {
-        request: Some(request),
-    };
-    pb::TxnRequest {
-        success: success.into_iter().map(op).collect(),
-        ..pb::TxnRequest::default()
     }
 }
 

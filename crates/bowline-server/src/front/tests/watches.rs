@@ -9,7 +9,7 @@ use prost::Message;
 use super::super::frame::{flag, kind, setting};
 use super::super::{CONNECTION_WINDOW, STREAM_WINDOW};
 use super::client::{Client, Reply, block, data, fields, frame, framed, headers, request};
-use super::{DELETE, PUT, RANGE, TXN, WATCH, put, range, watch};
+use super::{DELETE, PUT, RANGE, TXN, WATCH, put, range, txn, watch};
 use crate::test_server::TestServer;
 
 fn request_of(union: RequestUnion) -> pb::WatchRequest {
@@ -405,13 +405,7 @@ async fn who_asked_for_fragments_receives_them() {
     let mut other = Client::connect(&server, &[]).await;
     for value in ["a", "b"] {
         let puts = (0..100).map(|number| put(&format!("k{number}"), &value.repeat(8_000)));
-        let op = |put| pb::RequestOp {
-            request: Some(Op::RequestPut(put)),
-        };
-        let txn = pb::TxnRequest {
-            success: puts.map(op).collect(),
-            ..pb::TxnRequest::default()
-        };
+        let txn = txn(puts.map(Op::RequestPut).collect());
         let id = if value == "a" { 1 } else { 3 };
         ask(&mut other, id, TXN, &txn).await;
     }
