@@ -77,6 +77,12 @@ async fn messages_of(client: &mut Client, id: u32, count: usize) -> Vec<pb::Watc
     found
 }
 
+/// How many events the stream 1 has brought.
+fn events(client: &Client) -> usize {
+    let found = client.replies.get(&1).map(messages).unwrap_or_default();
+    found.iter().map(|it| it.events.len()).sum()
+}
+
 async fn ask(client: &mut Client, id: u32, path: &str, message: &impl Message) {
     client.send(&request(id, path, message)).await;
     assert_eq!(client.reply(id).await.status(), "0");
@@ -111,25 +117,20 @@ async fn see(server: &TestServer) -> Vec<Vec<pb::WatchResponse>> {
         client.send(&data(1, part, false)).await;
     }
     seen.push(messages_of(&mut client, 1, 11).await);
+    // Each message has the events of one revision, for the client has received those of the revision before.
     ask(&mut client, 3, PUT, &put("k", "1")).await;
+    client.until(|it| events(it) == 7).await;
     ask(&mut client, 5, PUT, &put("k", "2")).await;
+    client.until(|it| events(it) == 14).await;
     ask(&mut client, 7, PUT, &put("k2", &"x".repeat(100_000))).await;
+    client.until(|it| events(it) == 20).await;
     let delete = pb::DeleteRangeRequest {
         key: "k".into(),
         range_end: "l".into(),
         ..pb::DeleteRangeRequest::default()
     };
     ask(&mut client, 9, DELETE, &delete).await;
-    // Until the last one has come: each message has the events of one revision, as the client reads.
-    let has_all = |client: &Client| {
-        let events = messages(&client.replies[&1]);
-        events
-            .iter()
-            .map(|message| message.events.len())
-            .sum::<usize>()
-            == 5 * 5 + 2 + 3 + 3
-    };
-    client.until(has_all).await;
+    client.until(|it| events(it) == 5 * 5 + 2 + 3 + 3).await;
     let mut found = messages(&client.replies[&1]);
     found.sort_by_key(|message| message.watch_id);
     seen.push(found);
@@ -316,6 +317,11 @@ async fn messages_are_cut_where_the_window_ends() {
     client
         .send(&[headers(1, WATCH), data(1, &two, false)].concat())
         .await;
+    // Both watches begin before the first put: they tell of what is put after they were created.
+    let mut window = Vec::new();
+    super::super::frame::write_window_update(&mut window, 1, 200);
+    client.send(&window).await;
+    assert_eq!(messages_of(&mut client, 1, 2).await.len(), 2);
     let mut other = Client::connect(&server, &[]).await;
     for number in 0..3 {
         let value = number.to_string().repeat(20_000);
@@ -401,6 +407,8 @@ async fn who_asked_for_fragments_receives_them() {
     client
         .send(&[headers(1, WATCH), data(1, &asked, false)].concat())
         .await;
+    // All three are there before the first put.
+    assert_eq!(messages_of(&mut client, 1, 3).await.len(), 3);
     // With the values of before, a revision is larger than a message may be.
     let mut other = Client::connect(&server, &[]).await;
     for value in ["a", "b"] {
@@ -409,12 +417,6 @@ async fn who_asked_for_fragments_receives_them() {
         let id = if value == "a" { 1 } else { 3 };
         ask(&mut other, id, TXN, &txn).await;
     }
-    let events = |client: &Client| {
-        let found = client.replies.get(&1).map(messages).unwrap_or_default();
-        found.iter().map(|it| it.events.len()).sum::<usize>()
-    };
-    // All three are there before the first put.
-    messages_of(&mut client, 1, 3).await;
     client.until(|client| events(client) == 600).await;
     let found = messages(&client.replies[&1]);
     for id in 0..3 {
