@@ -15,6 +15,7 @@ use crate::serve::with_server_of;
 
 pub(crate) const PUT: &str = "/etcdserverpb.KV/Put";
 pub(crate) const RANGE: &str = "/etcdserverpb.KV/Range";
+const GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 pub(crate) const MIB: u64 = 1 << 20;
 
@@ -164,17 +165,28 @@ fn what_is_begun_and_not_ended_and_floods_of_resets_are_dropped() {
         let ask_for = |path, call| frame(HEADERS, END_HEADERS, call, &head(path));
         let ask = |call| ask_for(PUT, call);
         let back = |call| frame(RESET, 0, call, &8u32.to_be_bytes());
+        let grant = pb::LeaseGrantRequest { id: 0, ttl: 60 };
         // A client may give up many calls at once, and the server sees some of these resets before it has
         // accepted their calls. The HTTP/2 library allowed 20 of those and then closed the connection, with
-        // every other call of that client. A put does not reach the library any more.
-        for path in [PUT, "/etcdserverpb.Lease/LeaseGrant"] {
+        // every other call of that client. A put does not reach the library any more, a call about a lease does.
+        for path in [PUT, GRANT] {
             let mut impatient = Raw::open(at);
-            let calls = (1..).step_by(2).take(RESETS_MAX - 10);
+            let lease: pb::LeaseGrantResponse = impatient.call(GRANT, &grant);
+            let kept_alive = impatient.begin("/etcdserverpb.Lease/LeaseKeepAlive");
+            let is_kept_alive = |impatient: &mut Raw| {
+                let request = pb::LeaseKeepAliveRequest { id: lease.id };
+                impatient.send(kept_alive, &request, false);
+                let reply = impatient.receive::<pb::LeaseKeepAliveResponse>(kept_alive);
+                reply.is_some_and(|it| it.ttl == grant.ttl)
+            };
+            assert!(is_kept_alive(&mut impatient));
+            let calls = (kept_alive + 2..).step_by(2).take(RESETS_MAX - 10);
             let all: Vec<u8> = calls
                 .flat_map(|call| [ask_for(path, call), back(call)].concat())
                 .collect();
             impatient.stream.write_all(&all).unwrap();
             impatient.settle().expect("it may give up its calls");
+            assert!(is_kept_alive(&mut impatient), "its other calls go on");
         }
         // Taken back before they are begun.
         let mut flood = Raw::open(at);
