@@ -15,9 +15,13 @@ pub struct Step {
     pub table: Vec<Vec<String>>,
 }
 
+/// Stands for the steps that begin every scenario of a file.
+const BACKGROUND: &str = "Background";
+
 /// All scenarios of a file.
 pub fn read(file: &str) -> Vec<Scenario> {
     let mut scenarios = Vec::new();
+    let mut background = Vec::new();
     let mut current: Option<Scenario> = None;
     let mut examples: Option<Vec<Vec<String>>> = None;
     let mut lines = file.lines();
@@ -29,8 +33,13 @@ pub fn read(file: &str) -> Vec<Scenario> {
         if let Some(name) =
             line.strip_prefix("Scenario Outline:").or_else(|| line.strip_prefix("Scenario:"))
         {
-            finish(&mut scenarios, current.take(), examples.take());
-            current = Some(Scenario { name: name.trim().to_owned(), steps: Vec::new() });
+            match current.take() {
+                Some(before) if before.name == BACKGROUND => background = before.steps,
+                before => finish(&mut scenarios, before, examples.take()),
+            }
+            current = Some(Scenario { name: name.trim().to_owned(), steps: background.clone() });
+        } else if line.starts_with("Background:") {
+            current = Some(Scenario { name: BACKGROUND.to_owned(), steps: Vec::new() });
         } else if line.starts_with("Examples:") {
             examples.get_or_insert_with(Vec::new);
         } else if line.starts_with('|') {
