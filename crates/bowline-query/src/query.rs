@@ -62,6 +62,7 @@ pub struct Answer {
 pub struct Prepared {
     compiled: Compiled,
     columns: Vec<Name>,
+    parameters: Vec<Name>,
 }
 
 impl Prepared {
@@ -77,7 +78,7 @@ impl Prepared {
 
     /// The parameters that the query needs.
     pub fn parameters(&self) -> &[Name] {
-        &self.compiled.parameters
+        &self.parameters
     }
 }
 
@@ -136,7 +137,8 @@ impl<'q> Query<'q> {
             .and_then(|query| compile::compile(&query, graph, self.procedures))
             .map(|compiled| {
                 let columns = compiled.columns.iter().map(|(name, _)| name.clone()).collect();
-                Prepared { compiled, columns }
+                let parameters = compiled.parameters.iter().map(|(name, _)| name.clone()).collect();
+                Prepared { compiled, columns, parameters }
             })
             .map_err(|error| error.in_text(self.text))
     }
@@ -242,11 +244,11 @@ impl<'q> Query<'q> {
 }
 
 fn check_parameters(compiled: &Compiled, parameters: &Parameters) -> Result<()> {
-    match compiled.parameters.iter().find(|name| !parameters.contains_key(*name)) {
+    match compiled.parameters.iter().find(|(name, _)| !parameters.contains_key(name)) {
         None => Ok(()),
-        Some(name) => {
+        Some((name, span)) => {
             let message = format!("parameter `${name}` has no value");
-            Err(Error::runtime(Class::ParameterMissing, Detail::MissingParameter, message)
+            Err(Error::compile(Class::ParameterMissing, Detail::MissingParameter, message, *span)
                 .help("give it with the query"))
         }
     }

@@ -24,8 +24,8 @@ impl Compiler<'_> {
                 (Kind::Slot(binding.slot), binding.kind)
             }
             ExprKind::Parameter(name) => {
-                if !self.parameters.contains(name) {
-                    self.parameters.push(name.clone());
+                if !self.parameters.iter().any(|(known, _)| known == name) {
+                    self.parameters.push((name.clone(), span));
                 }
                 (Kind::Parameter(name.clone()), Type::Any)
             }
@@ -66,7 +66,7 @@ impl Compiler<'_> {
             ExprKind::Index(a, b) => {
                 let (a, known) = self.expression(a, scope)?;
                 let holders = [Type::List, Type::Map, Type::Node, Type::Relationship];
-                wants(known, &holders, "a list, a map, a node or a relationship", a.span)?;
+                indexable(known, &holders, a.span)?;
                 let b = self.expression(b, scope)?.0;
                 (Kind::Index(a.boxed(), b.boxed()), Type::Any)
             }
@@ -163,6 +163,9 @@ impl Compiler<'_> {
             Binary::Subtract => arithmetic(operator, kind_a, kind_b, a.span, b.span)?,
             Binary::Multiply | Binary::Divide | Binary::Remainder | Binary::Power => {
                 arithmetic(operator, kind_a, kind_b, a.span, b.span)?
+            }
+            Binary::Matches => {
+                return Err(Error::unsupported("the operator =~ (regular expressions)", a.span.to(b.span)));
             }
             Binary::Concat => kind_a.or(kind_b),
             _ => Type::Bool,
@@ -583,10 +586,21 @@ pub(super) fn wants(known: Type, wanted: &[Type], what: &str, span: Span) -> Res
     Err(Error::syntax(Detail::InvalidArgumentType, message, span))
 }
 
+fn indexable(known: Type, holders: &[Type], span: Span) -> Result<()> {
+    if holders.iter().any(|holder| known.may_be(*holder)) {
+        return Ok(());
+    }
+    let message = format!("{} cannot be indexed", known.name());
+    Err(Error::compile(Class::TypeError, Detail::InvalidArgumentType, message, span))
+}
+
 /// Fails if a value of the type cannot have properties or components.
 fn property_holder(known: Type, span: Span) -> Result<()> {
     match known {
-        Type::Bool | Type::Int | Type::Float | Type::Number | Type::Text | Type::List | Type::Path | Type::Relationships => {
+        // openCypher gives this one another class.
+        Type::Path => Err(Error::syntax(Detail::InvalidArgumentType, "a path has no properties", span)
+            .help("use nodes(path) or relationships(path)")),
+        Type::Bool | Type::Int | Type::Float | Type::Number | Type::Text | Type::List | Type::Relationships => {
             let message = format!("{} has no properties", known.name());
             Err(Error::compile(Class::TypeError, Detail::InvalidArgumentType, message, span))
         }

@@ -24,7 +24,7 @@ mod scope;
 mod update;
 
 use crate::call::Procedures;
-use crate::error::Result;
+use crate::error::{Result, Span};
 use crate::graph::Graph;
 use crate::plan::{Plan, Slot};
 use crate::syntax::ast;
@@ -39,7 +39,7 @@ pub(crate) struct Compiled {
     pub columns: Vec<(Name, Slot)>,
     pub slots: usize,
     pub writes: bool,
-    pub parameters: Vec<Name>,
+    pub parameters: Vec<(Name, Span)>,
 }
 
 /// Compiles a query. The graph gives statistics only.
@@ -79,7 +79,7 @@ struct Compiler<'c> {
     grouping: Option<projection::Grouping>,
     in_aggregate: bool,
     aggregates_allowed: bool,
-    parameters: Vec<Name>,
+    parameters: Vec<(Name, Span)>,
 }
 
 impl Compiler<'_> {

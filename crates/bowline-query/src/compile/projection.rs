@@ -54,6 +54,9 @@ impl Compiler<'_> {
             return Ok(Some((Expr::new(Kind::Slot(*slot), expr.span), *known)));
         }
         if expr.is_aggregate() {
+            if !grouping.open {
+                self.visible(expr, scope)?;
+            }
             if !grouping.open || !self.aggregates_allowed {
                 let message = "this aggregate cannot stand here";
                 return Err(Error::syntax(Detail::InvalidAggregation, message, expr.span)
@@ -70,12 +73,31 @@ impl Compiler<'_> {
         if let ExprKind::Variable(name) = &expr.kind {
             let binding = scope.resolve(name, expr.span)?;
             if !binding.local {
+                self.visible(expr, scope)?;
                 let message = format!("`{name}` is not the same for all rows of a group");
                 return Err(Error::syntax(Detail::AmbiguousAggregationExpression, message, expr.span)
                     .help("add it to the items by itself, or project it in a WITH before"));
             }
         }
         Ok(None)
+    }
+
+    /// After a projection, fails for a variable of which nothing is left.
+    fn visible(&self, expr: &ast::Expr, scope: &Scope) -> Result<()> {
+        let Some(grouping) = self.grouping.as_ref().filter(|grouping| !grouping.open) else {
+            return Ok(());
+        };
+        if let ExprKind::Variable(name) = &expr.kind {
+            let left = !grouping.aggregates.is_empty() && grouping.keys.iter().any(|(key, _, _)| mentions(key, name));
+            return if left { Ok(()) } else { Err(scope.undefined(name, expr.span)) };
+        }
+        let mut result = Ok(());
+        expr.for_each_child(&mut |child| {
+            if result.is_ok() {
+                result = self.visible(child, scope);
+            }
+        });
+        result
     }
 
     pub(super) fn projection(
@@ -86,7 +108,7 @@ impl Compiler<'_> {
         scope: &Scope,
         is_return: bool,
     ) -> Result<Projected> {
-        let items = Self::items(projection, scope, is_return)?;
+        let (items, unnamed) = Self::items(projection, scope, is_return)?;
         let aggregating = items.iter().any(|(_, expr)| expr.aggregates());
         let (mut plan, columns, mut grouping) = if aggregating {
             self.aggregating(&items, input, scope)?
@@ -121,10 +143,15 @@ impl Compiler<'_> {
         let restrict = (aggregating || projection.distinct).then_some(grouping);
         plan = self.order(projection, plan, scope, &merged, restrict.as_ref())?;
         plan = self.cut(projection, plan, writes)?;
+        if let Some(error) = unnamed {
+            return Err(error);
+        }
         if let Some(predicate) = predicate {
+            let visible = if restrict.is_some() { merge(scope, &merged) } else { merged };
+            self.grouping = restrict;
+            let compiled = self.boolean(predicate, &visible);
             self.grouping = None;
-            let predicate = self.boolean(predicate, &merged)?;
-            plan = Plan::Filter { input: Box::new(plan), predicate };
+            plan = Plan::Filter { input: Box::new(plan), predicate: compiled? };
         }
         Ok(Projected { plan, columns, scope: next })
     }
@@ -134,8 +161,10 @@ impl Compiler<'_> {
         projection: &ast::Projection,
         scope: &Scope,
         is_return: bool,
-    ) -> Result<Vec<(Name, ast::Expr)>> {
+    ) -> Result<(Vec<(Name, ast::Expr)>, Option<Error>)> {
         let mut items: Vec<(Name, ast::Expr)> = Vec::new();
+        // Reported last: other errors of the same projection say more.
+        let mut unnamed = None;
         if projection.wildcard {
             if scope.is_empty() && is_return {
                 let message = "`*` stands for all variables, but there is none";
@@ -157,8 +186,9 @@ impl Compiler<'_> {
                 (None, _) => {
                     let message = "an expression in WITH needs a name";
                     let span = item.expression.span;
-                    return Err(Error::syntax(Detail::NoExpressionAlias, message, span)
-                        .help("add `AS name`"));
+                    let error = Error::syntax(Detail::NoExpressionAlias, message, span);
+                    unnamed = unnamed.or(Some(error.help("add `AS name`")));
+                    item.text.clone()
                 }
             };
             if items.iter().any(|(known, _)| *known == name) {
@@ -169,7 +199,7 @@ impl Compiler<'_> {
             }
             items.push((name, item.expression.clone()));
         }
-        Ok(items)
+        Ok((items, unnamed))
     }
 
     fn plain(
@@ -287,11 +317,11 @@ impl Compiler<'_> {
             let compiled = match restrict {
                 None => self.expression(expr, merged)?.0,
                 Some(grouping) => {
-                    self.grouping = Some(grouping.clone());
-                    // Names of the old scope are known, but not the same for all rows of a group.
+                    // Beside an aggregate, only simple keys count, as in the items.
+                    self.grouping = Some(Grouping { strict: expr.aggregates(), ..grouping.clone() });
                     let result = self.expression(expr, &merge(scope, merged));
                     self.grouping = None;
-                    result.map_err(|error| Self::hidden_by_grouping(error, grouping, merged))?.0
+                    result?.0
                 }
             };
             keys.push((compiled, *descending));
@@ -301,20 +331,6 @@ impl Compiler<'_> {
             _ => None,
         };
         Ok(Plan::Sort { input: Box::new(plan), keys, limit })
-    }
-
-    /// After DISTINCT without aggregates, what is not projected cannot be seen at all.
-    fn hidden_by_grouping(error: Error, grouping: &Grouping, merged: &Scope) -> Error {
-        match error.problem() {
-            Some(problem)
-                if problem.detail == Detail::AmbiguousAggregationExpression
-                    && grouping.aggregates.is_empty() =>
-            {
-                let name = problem.message.split('`').nth(1).unwrap_or("").to_owned();
-                merged.undefined(&name, problem.span.unwrap_or_default())
-            }
-            _ => error,
-        }
     }
 
     fn cut(&mut self, projection: &ast::Projection, mut plan: Plan, writes: bool) -> Result<Plan> {
@@ -355,6 +371,12 @@ fn reads_variables(expr: &ast::Expr) -> bool {
     );
     expr.for_each_child(&mut |child| reads = reads || reads_variables(child));
     reads
+}
+
+fn mentions(expr: &ast::Expr, variable: &str) -> bool {
+    let mut found = matches!(&expr.kind, ExprKind::Variable(name) if &**name == variable);
+    expr.for_each_child(&mut |child| found = found || mentions(child, variable));
+    found
 }
 
 /// A variable, or a property of one.

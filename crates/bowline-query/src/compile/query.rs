@@ -393,7 +393,6 @@ impl Compiler<'_> {
             procedure: signature.name.clone(),
             arguments: compiled,
             outputs,
-            span: name.span,
         };
         if let Some(predicate) = predicate {
             let predicate = self.boolean(predicate, &next)?;

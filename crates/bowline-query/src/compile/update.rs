@@ -64,13 +64,13 @@ impl Compiler<'_> {
         }
         let mut parts = vec![PathPart::Node(nodes[0])];
         for (i, step) in pattern.relationships.iter().enumerate() {
+            if let Some(ident) = step.variable.as_ref().filter(|ident| scope.contains(&ident.name)) {
+                return Err(already_bound(ident));
+            }
             let kind = Self::single_kind(step)?;
             let properties = self.new_properties(step.properties.as_ref(), scope)?;
             let slot = self.slot();
             if let Some(ident) = &step.variable {
-                if scope.contains(&ident.name) {
-                    return Err(already_bound(ident));
-                }
                 scope.bind(ident.name.clone(), slot, Type::Relationship);
             }
             let (source, target) = match step.direction {

@@ -80,12 +80,11 @@ pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
             Box::new(Eager { input: open(input, argument), rows: None, bytes: 0 })
         }
         Plan::Discard { input } => Box::new(Discard(open(input, argument))),
-        Plan::Call { input, procedure, arguments, outputs, span } => Box::new(Call {
+        Plan::Call { input, procedure, arguments, outputs } => Box::new(Call {
             input: open(input, argument),
             procedure,
             arguments,
             outputs,
-            span: *span,
             row: Row::new(),
             rows: Vec::new().into_iter(),
         }),

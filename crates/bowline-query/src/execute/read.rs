@@ -332,7 +332,6 @@ pub(super) struct Call<'p> {
     pub procedure: &'p Name,
     pub arguments: &'p [Expr],
     pub outputs: &'p [(usize, Slot)],
-    pub span: Span,
     pub row: Row,
     pub rows: std::vec::IntoIter<Vec<Value>>,
 }

@@ -12,7 +12,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("last", 1, 1, LIST, Type::Any, last),
     function("tail", 1, 1, LIST, Type::List, tail),
     function("reverse", 1, 1, &[&[Type::List, Type::Text]], Type::Any, reverse),
-    function("range", 2, 3, &[&[Type::Int]], Type::List, range),
+    function("range", 2, 3, &[], Type::List, range),
     function("isEmpty", 1, 1, &[&[Type::List, Type::Text, Type::Map]], Type::Bool, is_empty),
 ];
 

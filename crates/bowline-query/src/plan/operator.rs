@@ -49,7 +49,7 @@ pub(crate) enum Plan {
     Set { input: Box<Plan>, items: Vec<Set> },
     Remove { input: Box<Plan>, items: Vec<Remove> },
     Delete { input: Box<Plan>, expressions: Vec<Expr>, detach: bool },
-    Call { input: Box<Plan>, procedure: Name, arguments: Vec<Expr>, outputs: Vec<(usize, Slot)>, span: Span },
+    Call { input: Box<Plan>, procedure: Name, arguments: Vec<Expr>, outputs: Vec<(usize, Slot)> },
     /// Reads its input to the end and yields nothing.
     Discard { input: Box<Plan> },
     /// For each row, for each value of the list, `inner` is run for its writes.

@@ -24,19 +24,39 @@ fn syntax_error(text: &str, errors: &open_cypher::ParseErrors) -> Error {
     };
     let span = Span { start: first.primary_span.start, end: first.primary_span.end };
     let part = text.get(span.start..span.end).unwrap_or("");
-    let detail = match first.code {
-        DiagnosticCode::InvalidNumber => Detail::InvalidNumberLiteral,
-        DiagnosticCode::InvalidEscape => Detail::InvalidUnicodeLiteral,
-        DiagnosticCode::InvalidToken
-            if part.chars().any(|c| !c.is_ascii() && !c.is_alphanumeric()) =>
-        {
-            Detail::InvalidUnicodeCharacter
+    let (detail, help) = match first.code {
+        DiagnosticCode::InvalidNumber => (Detail::InvalidNumberLiteral, None),
+        DiagnosticCode::InvalidEscape => (Detail::InvalidUnicodeLiteral, None),
+        DiagnosticCode::InvalidToken if part.chars().any(|c| !c.is_ascii() && !c.is_alphanumeric()) => {
+            (Detail::InvalidUnicodeCharacter, None)
         }
-        _ => Detail::UnexpectedSyntax,
+        _ => guess(text, span, &first.message),
     };
-    let error = Error::syntax(detail, first.message.clone(), span);
-    match &first.help {
-        Some(help) => error.help(help.clone()),
+    // A long list of what could follow helps nobody.
+    let (head, expected) = first.message.split_once("; expected").unwrap_or((&first.message, ""));
+    let message = if expected.matches('`').count() > 12 { head } else { &first.message };
+    let error = Error::syntax(detail, message, span);
+    match help.map(str::to_owned).or(first.help.clone()) {
+        Some(help) => error.help(help),
         None => error,
+    }
+}
+
+/// What was probably meant where a token does not fit.
+fn guess(text: &str, span: Span, message: &str) -> (Detail, Option<&'static str>) {
+    let before = text.get(..span.start).unwrap_or("");
+    let part = text.get(span.start..span.end).unwrap_or("");
+    let in_relationship = ["`]`", "`WHERE`", "`{`"].iter().all(|token| message.contains(token));
+    let run = before.rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |at| at + 1);
+    if part.eq_ignore_ascii_case("YIELD") && message.contains("`(`") {
+        let help = "write the arguments of the procedure in brackets";
+        (Detail::InvalidArgumentPassingMode, Some(help))
+    } else if matches!(part, ".." | "-") && in_relationship {
+        let help = "write a length as *, *2, *1..3, *1.. or *..3";
+        (Detail::InvalidRelationshipPattern, Some(help))
+    } else if before[run..].starts_with(|c: char| c.is_ascii_digit()) {
+        (Detail::InvalidNumberLiteral, None)
+    } else {
+        (Detail::UnexpectedSyntax, None)
     }
 }

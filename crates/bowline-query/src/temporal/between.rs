@@ -24,6 +24,14 @@ pub(crate) enum Span {
 /// other's.
 pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
     let (mut a, mut b) = (held(from)?, held(to)?);
+    // A local time is one of the day of an instant, whose zone may have changed its offset on that day.
+    for (time, other) in [(&mut a, &b.clone()), (&mut b, &held(from)?)] {
+        if time.date.is_none() && time.zone.is_none() && other.zone.is_some() && other.date.is_some() {
+            if matches!(span, Span::Seconds | Span::All) {
+                time.date = other.date;
+            }
+        }
+    }
     if a.date.is_none() || b.date.is_none() {
         return times(span, a, b);
     }

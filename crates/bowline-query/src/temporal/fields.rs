@@ -215,20 +215,19 @@ pub(super) fn build_over(shape: Shape, map: &Properties, base: Held) -> Result<V
         if has_time {
             base.time = held.time.or(base.time);
             base.zone = held.zone.or(base.zone);
-            // An offset of a named zone is that of the value's own date.
-            if shape == Shape::Time || (shape == Shape::DateTime && key == "time" && map.contains_key("date")) {
-                if let (Value::DateTime(zoned), Shape::Time) = (value, shape) {
-                    base.zone = Some(TimeZone::fixed(zoned.offset()));
-                }
+            // A time has the offset that the zone has on the value's own date.
+            if let (Value::DateTime(zoned), Shape::Time) = (value, shape) {
+                base.zone = Some(TimeZone::fixed(zoned.offset()));
             }
         }
     }
+    base.date = build_date(map, base.date)?;
     if let Some(zone) = text_part(map, "timezone")? {
         let zone = read_zone(&zone)?;
         convert(shape, &mut base, &zone)?;
         base.zone = Some(zone);
     }
-    let date = build_date(map, base.date)?;
+    let date = base.date;
     let time = build_time(map, base.time)?;
     if date.is_none() && matches!(shape, Shape::Date | Shape::LocalDateTime | Shape::DateTime) {
         return Err(Error::wrong_value(format!("{} needs at least a year", shape.name())));

@@ -28,12 +28,16 @@ pub(crate) fn truncate(shape: Shape, unit: &str, value: &Value, map: &Properties
         held.time = Some(time_start(unit, held.time.unwrap_or(midnight))?);
     }
     let mut map = map.clone();
-    // A zone in the parts names the zone of the result; it does not move the instant.
-    if let Some(Value::Text(zone)) = map.remove("timezone") {
-        held.zone = Some(read_zone(&zone)?);
+    // What is finer than the unit is added to the start of the unit.
+    if let Some(time) = held.time {
+        held.time = Some(add_fraction(time, &mut map)?);
     }
     if let (Shape::Time, Value::DateTime(zoned)) = (shape, value) {
         held.zone = Some(jiff::tz::TimeZone::fixed(zoned.offset()));
+    }
+    // A zone in the parts names the zone of the result; it does not move the instant.
+    if let Some(Value::Text(zone)) = map.remove("timezone") {
+        held.zone = Some(read_zone(&zone)?);
     }
     build_over(shape, &map, held)
 }
@@ -53,6 +57,25 @@ fn date_start(unit: &str, date: civil::Date) -> Result<Option<civil::Date>> {
         "week" => super::fields::date_of_week(i64::from(week.year()), i64::from(week.week()), 1)?,
         _ => return Ok(None),
     }))
+}
+
+/// Moves the parts of a second from the map into the time.
+fn add_fraction(time: civil::Time, map: &mut Properties) -> Result<civil::Time> {
+    let mut nanos = i64::from(time.subsec_nanosecond());
+    for (key, unit) in [("millisecond", 1_000_000), ("microsecond", 1_000), ("nanosecond", 1)] {
+        match map.remove(key) {
+            None | Some(Value::Null) => {}
+            Some(Value::Int(count)) => nanos = nanos.saturating_add(count.saturating_mul(unit)),
+            Some(other) => {
+                let message = format!("`{key}` is an integer, not {}", other.type_name());
+                return Err(Error::wrong_type(message));
+            }
+        }
+    }
+    i32::try_from(nanos)
+        .ok()
+        .and_then(|nanos| civil::Time::new(time.hour(), time.minute(), time.second(), nanos).ok())
+        .ok_or_else(|| Error::wrong_value("the parts of a second exceed a second"))
 }
 
 fn time_start(unit: &str, time: civil::Time) -> Result<civil::Time> {

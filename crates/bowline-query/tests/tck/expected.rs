@@ -64,7 +64,8 @@ fn canonical(value: &Expected, sorted: bool) -> String {
     };
     match value {
         Expected::Plain(text) => match text.parse::<f64>() {
-            Ok(float) if text.parse::<i64>().is_err() => format!("{float:?}"),
+            // Zero has one sign here.
+            Ok(float) if text.parse::<i64>().is_err() => format!("{:?}", float + 0.0),
             _ => text.clone(),
         },
         Expected::Text(text) => format!("{text:?}"),
@@ -106,7 +107,7 @@ pub fn actual(value: &Value, sorted: bool) -> String {
     };
     match value {
         Value::Null | Value::Bool(_) | Value::Int(_) => value.to_string(),
-        Value::Float(float) => format!("{float:?}"),
+        Value::Float(float) => format!("{:?}", float + 0.0),
         Value::Text(text) => format!("{text:?}"),
         Value::List(list) => {
             let mut items: Vec<String> = list.iter().map(|item| actual(item, sorted)).collect();
