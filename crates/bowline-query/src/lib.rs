@@ -23,17 +23,19 @@
 //!   plan       operators and expressions with resolved names
 //!   memory     a graph in memory
 //!   function   the functions of the language
-//!   temporal   dates, times, durations
 //!   call       procedures
 //!   graph      the traits that a store implements
+//!   temporal   dates, times, durations: made, read, calculated
 //!   syntax     from text to tree
 //!   value      values, their equality and order
+//!   calendar   types of time
 //!   error      problems, with their places
 //! ```
 //!
 //! What is supported, and how much of openCypher's own test suite passes, is in docs/cypher.md; the decisions are in
 //! docs/design/query.md.
 
+mod calendar;
 mod call;
 mod compile;
 mod error;
@@ -47,13 +49,13 @@ mod syntax;
 mod temporal;
 mod value;
 
+pub use calendar::{Duration, OffsetTime};
 pub use call::{NoProcedures, ProcedureRows, Procedures, Signature};
 pub use error::{Class, Detail, Error, Phase, Place, Problem, Result, Span, StoreError};
 pub use execute::{Effects, Limits};
 pub use graph::{Graph, GraphMut, StoreResult};
 pub use memory::MemoryGraph;
 pub use query::{Answer, Parameters, Prepared, Query};
-pub use temporal::{Duration, OffsetTime};
 pub use value::{
     Equivalent, Name, Node, NodeRecord, Path, Properties, Relationship, RelationshipId, Type, Value,
 };

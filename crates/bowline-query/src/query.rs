@@ -136,9 +136,21 @@ impl<'q> Query<'q> {
         query
             .and_then(|query| compile::compile(&query, graph, self.procedures))
             .map(|compiled| {
-                let columns = compiled.columns.iter().map(|(name, _)| name.clone()).collect();
-                let parameters = compiled.parameters.iter().map(|(name, _)| name.clone()).collect();
-                Prepared { compiled, columns, parameters }
+                let columns = compiled
+                    .columns
+                    .iter()
+                    .map(|(name, _)| name.clone())
+                    .collect();
+                let parameters = compiled
+                    .parameters
+                    .iter()
+                    .map(|(name, _)| name.clone())
+                    .collect();
+                Prepared {
+                    compiled,
+                    columns,
+                    parameters,
+                }
             })
             .map_err(|error| error.in_text(self.text))
     }
@@ -151,7 +163,10 @@ impl<'q> Query<'q> {
                 Class::SemanticError,
                 Detail::WriteInReadOnlyQuery,
                 "the query writes, but was run for reading",
-                Span { start: 0, end: self.text.len() },
+                Span {
+                    start: 0,
+                    end: self.text.len(),
+                },
             )
             .help("run it in a transaction")
             .in_text(self.text));
@@ -166,13 +181,22 @@ impl<'q> Query<'q> {
         self.collect(&prepared, Access::Write(graph), parameters)
     }
 
-    fn collect<'a>(&'a self, prepared: &Prepared, access: Access<'a>, parameters: &'a Parameters) -> Result<Answer> {
+    fn collect<'a>(
+        &'a self,
+        prepared: &Prepared,
+        access: Access<'a>,
+        parameters: &'a Parameters,
+    ) -> Result<Answer> {
         let mut rows = Vec::new();
         let effects = self.each(prepared, access, parameters, &mut |row| {
             rows.push(row);
             Ok(())
         })?;
-        Ok(Answer { columns: prepared.columns.clone(), rows, effects })
+        Ok(Answer {
+            columns: prepared.columns.clone(),
+            rows,
+            effects,
+        })
     }
 
     /// Runs a planned query that reads, and hands each row to the callback as soon as it is known.
@@ -198,7 +222,8 @@ impl<'q> Query<'q> {
         parameters: &Parameters,
         row: &mut dyn FnMut(Vec<Value>) -> Result<()>,
     ) -> Result<()> {
-        self.each(prepared, Access::Read(graph), parameters, row).map(|_| ())
+        self.each(prepared, Access::Read(graph), parameters, row)
+            .map(|_| ())
     }
 
     fn each<'a>(
@@ -229,7 +254,11 @@ impl<'q> Query<'q> {
                 count += 1;
                 if count > self.limits.rows {
                     let limit = self.limits.rows;
-                    return Err(Error::LimitExceeded { what: "rows", limit, setting: "rows" });
+                    return Err(Error::LimitExceeded {
+                        what: "rows",
+                        limit,
+                        setting: "rows",
+                    });
                 }
                 let mut answer = Vec::with_capacity(compiled.columns.len());
                 for (_, slot) in &compiled.columns {
@@ -244,12 +273,21 @@ impl<'q> Query<'q> {
 }
 
 fn check_parameters(compiled: &Compiled, parameters: &Parameters) -> Result<()> {
-    match compiled.parameters.iter().find(|(name, _)| !parameters.contains_key(name)) {
+    match compiled
+        .parameters
+        .iter()
+        .find(|(name, _)| !parameters.contains_key(name))
+    {
         None => Ok(()),
         Some((name, span)) => {
             let message = format!("parameter `${name}` has no value");
-            Err(Error::compile(Class::ParameterMissing, Detail::MissingParameter, message, *span)
-                .help("give it with the query"))
+            Err(Error::compile(
+                Class::ParameterMissing,
+                Detail::MissingParameter,
+                message,
+                *span,
+            )
+            .help("give it with the query"))
         }
     }
 }

@@ -51,10 +51,18 @@ impl Compiler<'_> {
             }
             ExprKind::Binary(operator, a, b) => self.binary(*operator, a, b, scope)?,
             ExprKind::Chain(operands, operators) => self.chain(operands, operators, span, scope)?,
-            ExprKind::IsNull(a) => (Kind::IsNull(self.expression(a, scope)?.0.boxed()), Type::Bool),
+            ExprKind::IsNull(a) => (
+                Kind::IsNull(self.expression(a, scope)?.0.boxed()),
+                Type::Bool,
+            ),
             ExprKind::HasLabels(a, labels) => {
                 let (a, known) = self.expression(a, scope)?;
-                wants(known, &[Type::Node, Type::Relationship], "a node or a relationship", a.span)?;
+                wants(
+                    known,
+                    &[Type::Node, Type::Relationship],
+                    "a node or a relationship",
+                    a.span,
+                )?;
                 (Kind::HasLabels(a.boxed(), labels.clone()), Type::Bool)
             }
             ExprKind::Property(a, key) => {
@@ -74,24 +82,33 @@ impl Compiler<'_> {
                 let (a, known) = self.expression(a, scope)?;
                 wants(known, &[Type::List], "a list", a.span)?;
                 let mut bound = |bound: &Option<Box<ast::Expr>>| -> Result<Option<Box<Expr>>> {
-                    bound.as_ref().map(|bound| Ok(self.expression(bound, scope)?.0.boxed())).transpose()
+                    bound
+                        .as_ref()
+                        .map(|bound| Ok(self.expression(bound, scope)?.0.boxed()))
+                        .transpose()
                 };
                 let (low, high) = (bound(low)?, bound(high)?);
                 (Kind::Slice(a.boxed(), low, high), Type::List)
             }
-            ExprKind::Call { name, distinct, arguments } => {
-                self.call(name, *distinct, arguments, span, scope)?
-            }
+            ExprKind::Call {
+                name,
+                distinct,
+                arguments,
+            } => self.call(name, *distinct, arguments, span, scope)?,
             ExprKind::CountAll => return Err(self.misplaced_aggregate("count(*)", span)),
-            ExprKind::Case { operand, branches, otherwise } => {
-                self.case(operand.as_deref(), branches, otherwise.as_deref(), scope)?
-            }
-            ExprKind::Comprehension { .. } | ExprKind::Reduce { .. } | ExprKind::Quantified { .. } => {
-                self.over_list(&expr.kind, scope)?
-            }
-            ExprKind::PatternComprehension { pattern, predicate, yields } => {
-                self.pattern_comprehension(pattern, predicate.as_deref(), yields, scope)?
-            }
+            ExprKind::Case {
+                operand,
+                branches,
+                otherwise,
+            } => self.case(operand.as_deref(), branches, otherwise.as_deref(), scope)?,
+            ExprKind::Comprehension { .. }
+            | ExprKind::Reduce { .. }
+            | ExprKind::Quantified { .. } => self.over_list(&expr.kind, scope)?,
+            ExprKind::PatternComprehension {
+                pattern,
+                predicate,
+                yields,
+            } => self.pattern_comprehension(pattern, predicate.as_deref(), yields, scope)?,
             ExprKind::Subquery(kind, query) => self.subquery(*kind, query, span, scope)?,
             ExprKind::Pattern(_) => {
                 return Err(Error::syntax(
@@ -106,7 +123,10 @@ impl Compiler<'_> {
     }
 
     fn expressions(&mut self, expressions: &[ast::Expr], scope: &Scope) -> Result<Vec<Expr>> {
-        expressions.iter().map(|expr| Ok(self.expression(expr, scope)?.0)).collect()
+        expressions
+            .iter()
+            .map(|expr| Ok(self.expression(expr, scope)?.0))
+            .collect()
     }
 
     /// Compiles a condition: a Boolean, in which patterns stand for "there is a match".
@@ -115,17 +135,23 @@ impl Compiler<'_> {
         match &expr.kind {
             ExprKind::Pattern(pattern) => self.pattern_exists(pattern, span, scope),
             ExprKind::Not(a) => Ok(Expr::new(Kind::Not(self.boolean(a, scope)?.boxed()), span)),
-            ExprKind::Call { name, arguments, .. } if name.name.eq_ignore_ascii_case("exists") => {
-                match arguments.as_slice() {
-                    [ast::Expr { kind: ExprKind::Pattern(pattern), .. }] => {
-                        self.pattern_exists(pattern, span, scope)
-                    }
-                    _ => self.checked_boolean(expr, scope),
-                }
-            }
+            ExprKind::Call {
+                name, arguments, ..
+            } if name.name.eq_ignore_ascii_case("exists") => match arguments.as_slice() {
+                [
+                    ast::Expr {
+                        kind: ExprKind::Pattern(pattern),
+                        ..
+                    },
+                ] => self.pattern_exists(pattern, span, scope),
+                _ => self.checked_boolean(expr, scope),
+            },
             ExprKind::Binary(operator @ (Binary::And | Binary::Or | Binary::Xor), a, b) => {
                 let (a, b) = (self.boolean(a, scope)?, self.boolean(b, scope)?);
-                Ok(Expr::new(Kind::Binary(*operator, a.boxed(), b.boxed()), span))
+                Ok(Expr::new(
+                    Kind::Binary(*operator, a.boxed(), b.boxed()),
+                    span,
+                ))
             }
             _ => self.checked_boolean(expr, scope),
         }
@@ -165,7 +191,10 @@ impl Compiler<'_> {
                 arithmetic(operator, kind_a, kind_b, a.span, b.span)?
             }
             Binary::Matches => {
-                return Err(Error::unsupported("the operator =~ (regular expressions)", a.span.to(b.span)));
+                return Err(Error::unsupported(
+                    "the operator =~ (regular expressions)",
+                    a.span.to(b.span),
+                ));
             }
             Binary::Concat => kind_a.or(kind_b),
             _ => Type::Bool,
@@ -187,9 +216,10 @@ impl Compiler<'_> {
             let link = Expr::new(kind, pair[0].span.to(pair[1].span));
             all = Some(match all {
                 None => link,
-                Some(before) => {
-                    Expr::new(Kind::Binary(Binary::And, before.boxed(), link.boxed()), span)
-                }
+                Some(before) => Expr::new(
+                    Kind::Binary(Binary::And, before.boxed(), link.boxed()),
+                    span,
+                ),
             });
         }
         let all = all.map_or(Kind::Literal(Value::Bool(true)), |all| all.kind);
@@ -208,14 +238,21 @@ impl Compiler<'_> {
         for (conditions, value) in branches {
             let conditions = match operand {
                 Some(_) => self.expressions(conditions, scope)?,
-                None => conditions.iter().map(|c| self.boolean(c, scope)).collect::<Result<_>>()?,
+                None => conditions
+                    .iter()
+                    .map(|c| self.boolean(c, scope))
+                    .collect::<Result<_>>()?,
             };
             let (value, kind) = self.expression(value, scope)?;
             known = known.or(kind);
             compiled.push((conditions, value));
         }
-        let operand = operand.map(|operand| self.expression(operand, scope)).transpose()?;
-        let otherwise = otherwise.map(|otherwise| self.expression(otherwise, scope)).transpose()?;
+        let operand = operand
+            .map(|operand| self.expression(operand, scope))
+            .transpose()?;
+        let otherwise = otherwise
+            .map(|otherwise| self.expression(otherwise, scope))
+            .transpose()?;
         known = known.or(otherwise.as_ref().map_or(Type::Null, |(_, kind)| *kind));
         let kind = Kind::Case {
             operand: operand.map(|(operand, _)| operand.boxed()),
@@ -239,7 +276,8 @@ impl Compiler<'_> {
                 MapItem::All => MapPart::All,
                 MapItem::Property(name) => MapPart::Property(name.clone()),
                 MapItem::Variable(ident) => {
-                    let variable = ast::Expr::new(ExprKind::Variable(ident.name.clone()), ident.span);
+                    let variable =
+                        ast::Expr::new(ExprKind::Variable(ident.name.clone()), ident.span);
                     MapPart::Entry(ident.name.clone(), self.expression(&variable, scope)?.0)
                 }
                 MapItem::Entry(name, value) => {
@@ -266,9 +304,17 @@ impl Compiler<'_> {
         inner.bind_local(variable.name.clone(), slot, element);
         let outer = std::mem::replace(&mut self.aggregates_allowed, false);
         let result = match kind {
-            ExprKind::Comprehension { predicate, yields, .. } => {
-                let predicate = predicate.as_ref().map(|p| self.boolean(p, &inner)).transpose()?;
-                let yields = yields.as_ref().map(|y| self.expression(y, &inner)).transpose()?;
+            ExprKind::Comprehension {
+                predicate, yields, ..
+            } => {
+                let predicate = predicate
+                    .as_ref()
+                    .map(|p| self.boolean(p, &inner))
+                    .transpose()?;
+                let yields = yields
+                    .as_ref()
+                    .map(|y| self.expression(y, &inner))
+                    .transpose()?;
                 let kind = Kind::Comprehension {
                     slot,
                     list: list.boxed(),
@@ -277,7 +323,12 @@ impl Compiler<'_> {
                 };
                 (kind, Type::List)
             }
-            ExprKind::Reduce { accumulator, start, step, .. } => {
+            ExprKind::Reduce {
+                accumulator,
+                start,
+                step,
+                ..
+            } => {
                 let (start, known) = self.expression(start, scope)?;
                 let total = self.slot();
                 inner.bind_local(accumulator.name.clone(), total, Type::Any);
@@ -291,10 +342,18 @@ impl Compiler<'_> {
                 };
                 (kind, known.or(stepped))
             }
-            ExprKind::Quantified { quantifier, predicate, .. } => {
+            ExprKind::Quantified {
+                quantifier,
+                predicate,
+                ..
+            } => {
                 let predicate = self.boolean(predicate, &inner)?.boxed();
-                let kind =
-                    Kind::Quantified { quantifier: *quantifier, slot, list: list.boxed(), predicate };
+                let kind = Kind::Quantified {
+                    quantifier: *quantifier,
+                    slot,
+                    list: list.boxed(),
+                    predicate,
+                };
                 (kind, Type::Bool)
             }
             _ => unreachable!("called with these three only"),
@@ -333,7 +392,13 @@ impl Compiler<'_> {
             return Err(self.misplaced_aggregate(&name.name, span));
         }
         if name.name.eq_ignore_ascii_case("exists") {
-            if let [ast::Expr { kind: ExprKind::Pattern(pattern), .. }] = arguments {
+            if let [
+                ast::Expr {
+                    kind: ExprKind::Pattern(pattern),
+                    ..
+                },
+            ] = arguments
+            {
                 return Ok((self.pattern_exists(pattern, span, scope)?.kind, Type::Bool));
             }
         }
@@ -344,7 +409,10 @@ impl Compiler<'_> {
         if distinct {
             return Err(Error::syntax(
                 Detail::InvalidAggregation,
-                format!("`{}` does not aggregate, so DISTINCT says nothing", function.name),
+                format!(
+                    "`{}` does not aggregate, so DISTINCT says nothing",
+                    function.name
+                ),
                 name.span,
             ));
         }
@@ -354,8 +422,17 @@ impl Compiler<'_> {
             let (argument, known) = self.expression(argument, scope)?;
             let accepted = function.arguments.get(i).or(function.arguments.last());
             if let Some(accepted) = accepted {
-                let what = accepted.iter().map(|t| t.name()).collect::<Vec<_>>().join(" or ");
-                wants(known, accepted, &format!("{what} for `{}`", function.name), argument.span)?;
+                let what = accepted
+                    .iter()
+                    .map(|t| t.name())
+                    .collect::<Vec<_>>()
+                    .join(" or ");
+                wants(
+                    known,
+                    accepted,
+                    &format!("{what} for `{}`", function.name),
+                    argument.span,
+                )?;
             }
             compiled.push(argument);
         }
@@ -382,20 +459,41 @@ impl Compiler<'_> {
 
     fn misplaced_aggregate(&self, name: &str, span: Span) -> Error {
         let (detail, message) = if self.in_aggregate {
-            (Detail::NestedAggregation, format!("`{name}` cannot stand within another aggregate"))
+            (
+                Detail::NestedAggregation,
+                format!("`{name}` cannot stand within another aggregate"),
+            )
         } else {
-            (Detail::InvalidAggregation, format!("`{name}` aggregates rows, which is not possible here"))
+            (
+                Detail::InvalidAggregation,
+                format!("`{name}` aggregates rows, which is not possible here"),
+            )
         };
         Error::syntax(detail, message, span).help("aggregate in a WITH before")
     }
 
     /// Compiles an aggregate for a slot of its own.
-    pub(super) fn aggregate(&mut self, expr: &ast::Expr, scope: &Scope) -> Result<(Aggregate, Type)> {
+    pub(super) fn aggregate(
+        &mut self,
+        expr: &ast::Expr,
+        scope: &Scope,
+    ) -> Result<(Aggregate, Type)> {
         let slot = self.slot();
         let span = expr.span;
-        let ExprKind::Call { name, distinct, arguments } = &expr.kind else {
+        let ExprKind::Call {
+            name,
+            distinct,
+            arguments,
+        } = &expr.kind
+        else {
             let kind = AggregateKind::CountAll;
-            let aggregate = Aggregate { kind, slot, distinct: false, arguments: Vec::new(), span };
+            let aggregate = Aggregate {
+                kind,
+                slot,
+                distinct: false,
+                arguments: Vec::new(),
+                span,
+            };
             return Ok((aggregate, Type::Int));
         };
         let kind = aggregate_kind(&name.name).expect("the caller has seen an aggregate");
@@ -404,13 +502,23 @@ impl Compiler<'_> {
             _ => 1,
         };
         if arguments.len() != wanted {
-            let message = format!("`{}` takes {wanted} arguments, not {}", name.name, arguments.len());
-            return Err(Error::syntax(Detail::InvalidNumberOfArguments, message, span));
+            let message = format!(
+                "`{}` takes {wanted} arguments, not {}",
+                name.name,
+                arguments.len()
+            );
+            return Err(Error::syntax(
+                Detail::InvalidNumberOfArguments,
+                message,
+                span,
+            ));
         }
         let grouping = self.grouping.take();
         let nested = std::mem::replace(&mut self.in_aggregate, true);
-        let compiled: Result<Vec<Typed>> =
-            arguments.iter().map(|argument| self.expression(argument, scope)).collect();
+        let compiled: Result<Vec<Typed>> = arguments
+            .iter()
+            .map(|argument| self.expression(argument, scope))
+            .collect();
         self.in_aggregate = nested;
         self.grouping = grouping;
         let compiled = compiled?;
@@ -426,25 +534,56 @@ impl Compiler<'_> {
             AggregateKind::Sum | AggregateKind::Average => argument,
             _ => Type::Float,
         };
-        let known = if known == Type::Int && kind == AggregateKind::Average { Type::Float } else { known };
+        let known = if known == Type::Int && kind == AggregateKind::Average {
+            Type::Float
+        } else {
+            known
+        };
         let arguments = compiled.into_iter().map(|(argument, _)| argument).collect();
-        Ok((Aggregate { kind, slot, distinct: *distinct, arguments, span }, known))
+        Ok((
+            Aggregate {
+                kind,
+                slot,
+                distinct: *distinct,
+                arguments,
+                span,
+            },
+            known,
+        ))
     }
 
-    fn pattern_exists(&mut self, pattern: &ast::Pattern, span: Span, scope: &Scope) -> Result<Expr> {
+    fn pattern_exists(
+        &mut self,
+        pattern: &ast::Pattern,
+        span: Span,
+        scope: &Scope,
+    ) -> Result<Expr> {
         if pattern.relationships.is_empty() {
             let message = "a pattern of one node is no condition";
             return Err(Error::syntax(Detail::InvalidArgumentType, message, span)
                 .help("add a relationship, or compare the node"));
         }
-        let idents = pattern.nodes.iter().filter_map(|n| n.variable.as_ref()).chain(
-            pattern.relationships.iter().filter_map(|r| r.variable.as_ref()).chain(&pattern.variable),
-        );
+        let idents = pattern
+            .nodes
+            .iter()
+            .filter_map(|n| n.variable.as_ref())
+            .chain(
+                pattern
+                    .relationships
+                    .iter()
+                    .filter_map(|r| r.variable.as_ref())
+                    .chain(&pattern.variable),
+            );
         for ident in idents {
             scope.resolve(&ident.name, ident.span)?;
         }
-        let (plan, _) = self.match_patterns(std::slice::from_ref(pattern), None, Plan::Argument, scope)?;
-        let kind = Kind::Subquery { kind: Subquery::Exists, plan: Box::new(plan), yields: None };
+        let (plan, _) =
+            self.match_patterns(std::slice::from_ref(pattern), None, Plan::Argument, scope)?;
+        let kind = Kind::Subquery {
+            kind: Subquery::Exists,
+            plan: Box::new(plan),
+            yields: None,
+        };
         Ok(Expr::new(kind, span))
     }
 
@@ -481,20 +620,34 @@ impl Compiler<'_> {
         let (plan, columns) = compiled?;
         if plan.writes() {
             let message = "a subquery within an expression cannot write";
-            return Err(Error::syntax(Detail::InvalidClauseComposition, message, span));
+            return Err(Error::syntax(
+                Detail::InvalidClauseComposition,
+                message,
+                span,
+            ));
         }
         let (known, yields) = match kind {
             Subquery::Exists => (Type::Bool, None),
             Subquery::Count => (Type::Int, None),
             Subquery::Collect => match columns.as_slice() {
-                [column] => (Type::List, Some(Expr::new(Kind::Slot(column.slot), span).boxed())),
+                [column] => (
+                    Type::List,
+                    Some(Expr::new(Kind::Slot(column.slot), span).boxed()),
+                ),
                 _ => {
                     let message = "COLLECT needs a subquery that returns one column";
                     return Err(Error::syntax(Detail::InvalidArgumentType, message, span));
                 }
             },
         };
-        Ok((Kind::Subquery { kind, plan: Box::new(plan), yields }, known))
+        Ok((
+            Kind::Subquery {
+                kind,
+                plan: Box::new(plan),
+                yields,
+            },
+            known,
+        ))
     }
 
     /// The path of these parts.
@@ -521,7 +674,16 @@ pub(super) fn aggregate_kind(name: &str) -> Option<AggregateKind> {
 }
 
 const AGGREGATES: [&str; 10] = [
-    "count", "sum", "avg", "min", "max", "collect", "stDev", "stDevP", "percentileCont", "percentileDisc",
+    "count",
+    "sum",
+    "avg",
+    "min",
+    "max",
+    "collect",
+    "stDev",
+    "stDevP",
+    "percentileCont",
+    "percentileDisc",
 ];
 
 impl ast::Expr {
@@ -558,10 +720,12 @@ fn find_function(name: &ast::Ident) -> Result<&'static Function> {
         format!("there is no function `{}`", name.name),
         name.span,
     );
-    Err(match nearest(&name.name, function::names().chain(AGGREGATES)) {
-        Some(near) => error.help(format!("did you mean `{near}`?")),
-        None => error.help("docs/cypher.md lists the functions"),
-    })
+    Err(
+        match nearest(&name.name, function::names().chain(AGGREGATES)) {
+            Some(near) => error.help(format!("did you mean `{near}`?")),
+            None => error.help("docs/cypher.md lists the functions"),
+        },
+    )
 }
 
 fn check_count(function: &Function, given: usize, span: Span) -> Result<()> {
@@ -574,7 +738,11 @@ fn check_count(function: &Function, given: usize, span: Span) -> Result<()> {
         format!("{} to {}", function.least, function.most)
     };
     let message = format!("`{}` takes {wanted} arguments, not {given}", function.name);
-    Err(Error::syntax(Detail::InvalidNumberOfArguments, message, span))
+    Err(Error::syntax(
+        Detail::InvalidNumberOfArguments,
+        message,
+        span,
+    ))
 }
 
 /// Fails if the type is known to be none of those wanted.
@@ -591,18 +759,38 @@ fn indexable(known: Type, holders: &[Type], span: Span) -> Result<()> {
         return Ok(());
     }
     let message = format!("{} cannot be indexed", known.name());
-    Err(Error::compile(Class::TypeError, Detail::InvalidArgumentType, message, span))
+    Err(Error::compile(
+        Class::TypeError,
+        Detail::InvalidArgumentType,
+        message,
+        span,
+    ))
 }
 
 /// Fails if a value of the type cannot have properties or components.
 fn property_holder(known: Type, span: Span) -> Result<()> {
     match known {
         // openCypher gives this one another class.
-        Type::Path => Err(Error::syntax(Detail::InvalidArgumentType, "a path has no properties", span)
-            .help("use nodes(path) or relationships(path)")),
-        Type::Bool | Type::Int | Type::Float | Type::Number | Type::Text | Type::List | Type::Relationships => {
+        Type::Path => Err(Error::syntax(
+            Detail::InvalidArgumentType,
+            "a path has no properties",
+            span,
+        )
+        .help("use nodes(path) or relationships(path)")),
+        Type::Bool
+        | Type::Int
+        | Type::Float
+        | Type::Number
+        | Type::Text
+        | Type::List
+        | Type::Relationships => {
             let message = format!("{} has no properties", known.name());
-            Err(Error::compile(Class::TypeError, Detail::InvalidArgumentType, message, span))
+            Err(Error::compile(
+                Class::TypeError,
+                Detail::InvalidArgumentType,
+                message,
+                span,
+            ))
         }
         _ => Ok(()),
     }
@@ -611,12 +799,15 @@ fn property_holder(known: Type, span: Span) -> Result<()> {
 /// The type of a component of a temporal value.
 fn component_type(holder: Type, key: &Name) -> Type {
     match holder {
-        Type::Date | Type::LocalTime | Type::Time | Type::LocalDateTime | Type::DateTime | Type::Duration => {
-            match &**key {
-                "timezone" | "offset" => Type::Text,
-                _ => Type::Int,
-            }
-        }
+        Type::Date
+        | Type::LocalTime
+        | Type::Time
+        | Type::LocalDateTime
+        | Type::DateTime
+        | Type::Duration => match &**key {
+            "timezone" | "offset" => Type::Text,
+            _ => Type::Int,
+        },
         _ => Type::Any,
     }
 }
@@ -625,7 +816,11 @@ fn addition(a: Type, b: Type, _span: Span) -> Result<Type> {
     use Type::{Any, Float, Int, List, Null, Number, Relationships, Text};
     Ok(match (a, b) {
         (Any | Null, _) | (_, Any | Null) => {
-            if a == List || b == List { List } else { Any }
+            if a == List || b == List {
+                List
+            } else {
+                Any
+            }
         }
         (List | Relationships, _) | (_, List | Relationships) => List,
         (Text, _) | (_, Text) => Text,
@@ -637,7 +832,14 @@ fn addition(a: Type, b: Type, _span: Span) -> Result<Type> {
 }
 
 fn arithmetic(operator: Binary, a: Type, b: Type, at_a: Span, at_b: Span) -> Result<Type> {
-    let temporal = [Type::Date, Type::LocalTime, Type::Time, Type::LocalDateTime, Type::DateTime, Type::Duration];
+    let temporal = [
+        Type::Date,
+        Type::LocalTime,
+        Type::Time,
+        Type::LocalDateTime,
+        Type::DateTime,
+        Type::Duration,
+    ];
     if temporal.contains(&a) || temporal.contains(&b) {
         return Ok(Type::Any);
     }

@@ -37,7 +37,10 @@ impl Progress {
         let mut waiting = Vec::new();
         for condition in std::mem::take(&mut self.conditions) {
             if condition.needs.is_subset(&self.bound) {
-                self.wrap(|input| Plan::Filter { input, predicate: condition.predicate });
+                self.wrap(|input| Plan::Filter {
+                    input,
+                    predicate: condition.predicate,
+                });
             } else {
                 waiting.push(condition);
             }
@@ -67,8 +70,12 @@ impl Compiler<'_> {
             slots.push(self.bind_pattern(pattern, outer, &mut scope, &mut relationships)?);
         }
         let bound: HashSet<Slot> = outer.iter().map(|(_, binding)| binding.slot).collect();
-        let mut progress =
-            Progress { plan: input, bound: bound.clone(), followed: Vec::new(), conditions: Vec::new() };
+        let mut progress = Progress {
+            plan: input,
+            bound: bound.clone(),
+            followed: Vec::new(),
+            conditions: Vec::new(),
+        };
         if let Some(predicate) = predicate {
             self.split(predicate, &scope, &bound, &mut progress.conditions)?;
         }
@@ -82,10 +89,19 @@ impl Compiler<'_> {
         while !left.is_empty() {
             let (at, start) = self.cheapest(patterns, &slots, &left, &progress.bound)?;
             let pattern = left.remove(at);
-            self.walk(&patterns[pattern], &slots[pattern], start, &scope, &mut progress)?;
+            self.walk(
+                &patterns[pattern],
+                &slots[pattern],
+                start,
+                &scope,
+                &mut progress,
+            )?;
         }
         for condition in std::mem::take(&mut progress.conditions) {
-            progress.wrap(|input| Plan::Filter { input, predicate: condition.predicate });
+            progress.wrap(|input| Plan::Filter {
+                input,
+                predicate: condition.predicate,
+            });
         }
         Ok((progress.plan, scope))
     }
@@ -120,15 +136,26 @@ impl Compiler<'_> {
             });
         }
         for step in &pattern.relationships {
-            let kind = if step.length.is_some() { Type::Relationships } else { Type::Relationship };
+            let kind = if step.length.is_some() {
+                Type::Relationships
+            } else {
+                Type::Relationship
+            };
             let Some(ident) = &step.variable else {
                 steps.push(self.slot());
                 continue;
             };
             if relationships.contains(&ident.name) {
-                let message = format!("relationship `{}` cannot stand twice in a MATCH", ident.name);
-                return Err(Error::syntax(Detail::RelationshipUniquenessViolation, message, ident.span)
-                    .help("a relationship is followed once; give the second a name of its own"));
+                let message = format!(
+                    "relationship `{}` cannot stand twice in a MATCH",
+                    ident.name
+                );
+                return Err(Error::syntax(
+                    Detail::RelationshipUniquenessViolation,
+                    message,
+                    ident.span,
+                )
+                .help("a relationship is followed once; give the second a name of its own"));
             }
             steps.push(match scope.get(&ident.name) {
                 Some(binding) => {
@@ -153,7 +180,10 @@ impl Compiler<'_> {
             let slot = self.slot();
             scope.bind(ident.name.clone(), slot, Type::Path);
         }
-        Ok(PatternSlots { nodes, relationships: steps })
+        Ok(PatternSlots {
+            nodes,
+            relationships: steps,
+        })
     }
 
     /// The conditions of a node pattern: labels and properties.
@@ -167,11 +197,18 @@ impl Compiler<'_> {
     ) -> Result<()> {
         let span = node.at.0;
         let own = || HashSet::from([slot]);
+        if node.labels.is_some() {
+            self.grow(span)?;
+        }
         if let Some(labels) = &node.labels {
             let kind = Kind::HasLabels(Expr::new(Kind::Slot(slot), span).boxed(), labels.clone());
-            conditions.push(Condition { needs: own(), predicate: Expr::new(kind, span) });
+            conditions.push(Condition {
+                needs: own(),
+                predicate: Expr::new(kind, span),
+            });
         }
         for (name, value) in self.property_tests(node.properties.as_ref(), scope)? {
+            self.grow(span)?;
             let mut needs = needs(node.properties.as_ref(), scope, bound);
             needs.insert(slot);
             let predicate = property_equals(slot, name, value);
@@ -199,9 +236,13 @@ impl Compiler<'_> {
             self.split(a, scope, bound, conditions)?;
             return self.split(b, scope, bound, conditions);
         }
+        self.grow(predicate.span)?;
         let compiled = self.boolean(predicate, scope)?;
         let needs = needs(Some(predicate), scope, bound);
-        conditions.push(Condition { needs, predicate: compiled });
+        conditions.push(Condition {
+            needs,
+            predicate: compiled,
+        });
         Ok(())
     }
 
@@ -219,7 +260,10 @@ impl Compiler<'_> {
                 let cost = if bound.contains(&slots[*pattern].nodes[i]) {
                     0
                 } else {
-                    let label = node.labels.as_ref().and_then(|l| l.conjunction()?.into_iter().next());
+                    let label = node
+                        .labels
+                        .as_ref()
+                        .and_then(|l| l.conjunction()?.into_iter().next());
                     1 + self.graph.node_count(label.as_deref())?
                 };
                 if best.is_none_or(|(least, _, _)| cost < least) {
@@ -243,6 +287,7 @@ impl Compiler<'_> {
         if pattern.shortest.is_some() {
             return self.walk_shortest(pattern, slots, scope, progress);
         }
+        self.grow(pattern.at.0)?;
         self.enter(pattern, slots, start, progress);
         for i in start..pattern.relationships.len() {
             self.step(pattern, slots, i, false, scope, progress)?;
@@ -254,7 +299,13 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn name_path(&self, pattern: &ast::Pattern, slots: &PatternSlots, scope: &Scope, progress: &mut Progress) {
+    fn name_path(
+        &self,
+        pattern: &ast::Pattern,
+        slots: &PatternSlots,
+        scope: &Scope,
+        progress: &mut Progress,
+    ) {
         if let Some(ident) = &pattern.variable {
             let slot = scope.get(&ident.name).expect("bound with the pattern").slot;
             let items = vec![(slot, Self::path(slots.path(pattern), pattern.at.0))];
@@ -265,14 +316,27 @@ impl Compiler<'_> {
     }
 
     /// Begins a path at a node.
-    fn enter(&self, pattern: &ast::Pattern, slots: &PatternSlots, start: usize, progress: &mut Progress) {
+    fn enter(
+        &self,
+        pattern: &ast::Pattern,
+        slots: &PatternSlots,
+        start: usize,
+        progress: &mut Progress,
+    ) {
         let slot = slots.nodes[start];
         let node = &pattern.nodes[start];
         if progress.bound.insert(slot) {
-            let label = node.labels.as_ref().and_then(|l| l.conjunction()?.into_iter().next());
+            let label = node
+                .labels
+                .as_ref()
+                .and_then(|l| l.conjunction()?.into_iter().next());
             progress.wrap(|input| Plan::Scan { input, slot, label });
         } else {
-            progress.wrap(|input| Plan::IsNode { input, slot, span: node.at.0 });
+            progress.wrap(|input| Plan::IsNode {
+                input,
+                slot,
+                span: node.at.0,
+            });
         }
         progress.apply_conditions();
     }
@@ -287,9 +351,14 @@ impl Compiler<'_> {
         progress: &mut Progress,
     ) -> Result<()> {
         let step = &pattern.relationships[i];
+        self.grow(step.at.0)?;
         let (from, to) = if backward { (i + 1, i) } else { (i, i + 1) };
         let (relationship, to) = (slots.relationships[i], slots.nodes[to]);
-        let direction = if backward { step.direction.reversed() } else { step.direction };
+        let direction = if backward {
+            step.direction.reversed()
+        } else {
+            step.direction
+        };
         let relationship_bound = progress.bound.contains(&relationship);
         let expansion = Expansion {
             from: slots.nodes[from],
@@ -309,7 +378,10 @@ impl Compiler<'_> {
             shortest: None,
         };
         progress.followed.push(relationship);
-        progress.wrap(|input| Plan::Expand { input, expansion: Box::new(expansion) });
+        progress.wrap(|input| Plan::Expand {
+            input,
+            expansion: Box::new(expansion),
+        });
         progress.bound.extend([relationship, to]);
         if step.length.is_none() {
             for (name, value) in self.property_tests(step.properties.as_ref(), scope)? {
@@ -336,11 +408,18 @@ impl Compiler<'_> {
     ) -> Result<()> {
         let [step] = pattern.relationships.as_slice() else {
             let message = "a shortest path has one relationship of variable length";
-            return Err(Error::syntax(Detail::InvalidRelationshipPattern, message, pattern.at.0));
+            return Err(Error::syntax(
+                Detail::InvalidRelationshipPattern,
+                message,
+                pattern.at.0,
+            ));
         };
         let least = step.length.map_or(1, |length| length.0.unwrap_or(1));
         if least > 1 {
-            return Err(Error::unsupported("a shortest path of at least two steps", step.at.0));
+            return Err(Error::unsupported(
+                "a shortest path of at least two steps",
+                step.at.0,
+            ));
         }
         self.enter(pattern, slots, 0, progress);
         self.enter(pattern, slots, 1, progress);
@@ -359,7 +438,10 @@ impl Compiler<'_> {
             reversed: false,
             shortest: pattern.shortest,
         };
-        progress.wrap(|input| Plan::Expand { input, expansion: Box::new(expansion) });
+        progress.wrap(|input| Plan::Expand {
+            input,
+            expansion: Box::new(expansion),
+        });
         progress.bound.insert(relationship);
         self.name_path(pattern, slots, scope, progress);
         progress.apply_conditions();
@@ -373,8 +455,14 @@ fn length(length: (Option<u64>, Option<u64>)) -> (u64, u64) {
 
 fn property_equals(slot: Slot, name: Name, value: Expr) -> Expr {
     let span = value.span;
-    let held = Expr::new(Kind::Property(Expr::new(Kind::Slot(slot), span).boxed(), name), span);
-    Expr::new(Kind::Binary(Binary::Equal, held.boxed(), value.boxed()), span)
+    let held = Expr::new(
+        Kind::Property(Expr::new(Kind::Slot(slot), span).boxed(), name),
+        span,
+    );
+    Expr::new(
+        Kind::Binary(Binary::Equal, held.boxed(), value.boxed()),
+        span,
+    )
 }
 
 /// The slots that an expression reads and that are not bound before this MATCH. An expression with a subquery, a
@@ -394,8 +482,9 @@ fn collect_needs(expr: &ast::Expr, scope: &Scope, needs: &mut HashSet<Slot>) {
         ExprKind::Subquery(..) | ExprKind::Pattern(_) | ExprKind::PatternComprehension { .. } => {
             needs.extend(scope.iter().map(|(_, binding)| binding.slot));
         }
-        ExprKind::MapProjection { .. } => needs.extend(scope.iter().map(|(_, binding)| binding.slot)),
+        ExprKind::MapProjection { .. } => {
+            needs.extend(scope.iter().map(|(_, binding)| binding.slot))
+        }
         _ => expr.for_each_child(&mut |child| collect_needs(child, scope, needs)),
     }
 }
-

@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   scope        names that can be seen
+//!   grouping     what is the same for all rows of a group
 //!   expression   expressions: names, types, functions; aggregates when the projection allows them
 //!   pattern      the pieces of patterns that MATCH, CREATE and MERGE share
 //!   matching     MATCH: where to start, which way to walk, when to filter
@@ -16,6 +17,7 @@
 //! input before the first write, so that no clause sees what a later one did.
 
 mod expression;
+mod grouping;
 mod matching;
 mod pattern;
 mod projection;
@@ -24,7 +26,7 @@ mod scope;
 mod update;
 
 use crate::call::Procedures;
-use crate::error::{Result, Span};
+use crate::error::{Detail, Error, Result, Span};
 use crate::graph::Graph;
 use crate::plan::{Plan, Slot};
 use crate::syntax::ast;
@@ -52,16 +54,29 @@ pub(crate) fn compile(
         graph,
         procedures,
         slots: 0,
+        operators: 0,
         grouping: None,
         in_aggregate: false,
         aggregates_allowed: false,
         parameters: Vec::new(),
     };
     let (plan, columns) = compiler.query(query, &Scope::default(), true)?;
-    let columns = columns.into_iter().map(|column| (column.name, column.slot)).collect();
+    let columns = columns
+        .into_iter()
+        .map(|column| (column.name, column.slot))
+        .collect();
     let writes = plan.writes();
-    Ok(Compiled { plan, columns, slots: compiler.slots, writes, parameters: compiler.parameters })
+    Ok(Compiled {
+        plan,
+        columns,
+        slots: compiler.slots,
+        writes,
+        parameters: compiler.parameters,
+    })
 }
+
+/// How many operators a plan may have.
+const OPERATORS_MAX: usize = 500;
 
 /// A column of a projection.
 #[derive(Clone, Debug)]
@@ -75,14 +90,27 @@ struct Compiler<'c> {
     graph: &'c dyn Graph,
     procedures: &'c dyn Procedures,
     slots: usize,
+    /// How many operators the plan has, about.
+    operators: usize,
     /// While the items of an aggregating projection are compiled.
-    grouping: Option<projection::Grouping>,
+    grouping: Option<grouping::Grouping>,
     in_aggregate: bool,
     aggregates_allowed: bool,
     parameters: Vec<(Name, Span)>,
 }
 
 impl Compiler<'_> {
+    /// Counts an operator. Plans nest as deeply as they have operators, so their number is bounded.
+    fn grow(&mut self, span: Span) -> Result<()> {
+        self.operators += 1;
+        if self.operators <= OPERATORS_MAX {
+            return Ok(());
+        }
+        let message = format!("the query needs more than {OPERATORS_MAX} operators");
+        Err(Error::syntax(Detail::QueryTooLong, message, span)
+            .help("split it, or pass a list of maps as a parameter and UNWIND it"))
+    }
+
     fn slot(&mut self) -> Slot {
         self.slots += 1;
         self.slots - 1

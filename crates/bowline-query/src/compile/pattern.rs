@@ -41,8 +41,10 @@ pub(super) fn conflicts(ident: &ast::Ident, known: Type, wanted: Type) -> Result
         wanted.name(),
         known.name()
     );
-    Err(Error::syntax(Detail::VariableTypeConflict, message, ident.span)
-        .help("give the two things different names"))
+    Err(
+        Error::syntax(Detail::VariableTypeConflict, message, ident.span)
+            .help("give the two things different names"),
+    )
 }
 
 pub(super) fn already_bound(ident: &ast::Ident) -> Error {
@@ -107,15 +109,24 @@ impl Compiler<'_> {
     }
 
     /// Refuses patterns that cannot be created.
-    pub(super) fn check_creatable(pattern: &ast::RelationshipPattern, directed: bool) -> Result<()> {
+    pub(super) fn check_creatable(
+        pattern: &ast::RelationshipPattern,
+        directed: bool,
+    ) -> Result<()> {
         if pattern.length.is_some() {
             let message = "a relationship of variable length cannot be created";
-            return Err(Error::syntax(Detail::CreatingVarLength, message, pattern.at.0));
+            return Err(Error::syntax(
+                Detail::CreatingVarLength,
+                message,
+                pattern.at.0,
+            ));
         }
         if directed && pattern.direction == Direction::Both {
             let message = "a relationship that is created has a direction";
-            return Err(Error::syntax(Detail::RequiresDirectedRelationship, message, pattern.at.0)
-                .help("write --> or <--"));
+            return Err(
+                Error::syntax(Detail::RequiresDirectedRelationship, message, pattern.at.0)
+                    .help("write --> or <--"),
+            );
         }
         Ok(())
     }

@@ -8,26 +8,12 @@
 //! too. Otherwise they may repeat an item's expression.
 
 use super::expression::wants;
+use super::grouping::Grouping;
 use super::{Column, Compiler, Scope};
 use crate::error::{Detail, Error, Result};
-use crate::plan::{Aggregate, Expr, Kind, Plan, Slot};
+use crate::plan::{Expr, Kind, Plan};
 use crate::syntax::ast::{self, ExprKind};
 use crate::value::{Name, Type};
-
-/// What the items of an aggregating projection may use.
-#[derive(Clone, Debug)]
-pub(super) struct Grouping {
-    /// Expressions that are values of the group.
-    keys: Vec<(ast::Expr, Slot, Type)>,
-    /// Aggregates that were compiled.
-    aggregates: Vec<(ast::Expr, Slot, Type)>,
-    /// The operators' part of them.
-    compiled: Vec<Aggregate>,
-    /// Whether a new aggregate may be added.
-    open: bool,
-    /// Whether only variables and properties count as keys.
-    strict: bool,
-}
 
 /// A projection's plan, its columns, and its scope.
 pub(super) struct Projected {
@@ -39,7 +25,11 @@ pub(super) struct Projected {
 impl Compiler<'_> {
     /// Within an aggregating projection: the value of a key or an aggregate. `None` outside of one, and for an
     /// expression whose parts must be looked at.
-    pub(super) fn grouped(&mut self, expr: &ast::Expr, scope: &Scope) -> Result<Option<(Expr, Type)>> {
+    pub(super) fn grouped(
+        &mut self,
+        expr: &ast::Expr,
+        scope: &Scope,
+    ) -> Result<Option<(Expr, Type)>> {
         let Some(grouping) = &self.grouping else {
             return Ok(None);
         };
@@ -55,12 +45,14 @@ impl Compiler<'_> {
         }
         if expr.is_aggregate() {
             if !grouping.open {
-                self.visible(expr, scope)?;
+                self.visible(expr, scope, true)?;
             }
             if !grouping.open || !self.aggregates_allowed {
                 let message = "this aggregate cannot stand here";
-                return Err(Error::syntax(Detail::InvalidAggregation, message, expr.span)
-                    .help("aggregate in a WITH before"));
+                return Err(
+                    Error::syntax(Detail::InvalidAggregation, message, expr.span)
+                        .help("aggregate in a WITH before"),
+                );
             }
             let (aggregate, known) = self.aggregate(expr, scope)?;
             let slot = aggregate.slot;
@@ -73,28 +65,39 @@ impl Compiler<'_> {
         if let ExprKind::Variable(name) = &expr.kind {
             let binding = scope.resolve(name, expr.span)?;
             if !binding.local {
-                self.visible(expr, scope)?;
+                self.visible(expr, scope, false)?;
                 let message = format!("`{name}` is not the same for all rows of a group");
-                return Err(Error::syntax(Detail::AmbiguousAggregationExpression, message, expr.span)
-                    .help("add it to the items by itself, or project it in a WITH before"));
+                return Err(Error::syntax(
+                    Detail::AmbiguousAggregationExpression,
+                    message,
+                    expr.span,
+                )
+                .help("add it to the items by itself, or project it in a WITH before"));
             }
         }
         Ok(None)
     }
 
     /// After a projection, fails for a variable of which nothing is left.
-    fn visible(&self, expr: &ast::Expr, scope: &Scope) -> Result<()> {
+    fn visible(&self, expr: &ast::Expr, scope: &Scope, in_aggregate: bool) -> Result<()> {
         let Some(grouping) = self.grouping.as_ref().filter(|grouping| !grouping.open) else {
             return Ok(());
         };
         if let ExprKind::Variable(name) = &expr.kind {
-            let left = !grouping.aggregates.is_empty() && grouping.keys.iter().any(|(key, _, _)| mentions(key, name));
-            return if left { Ok(()) } else { Err(scope.undefined(name, expr.span)) };
+            let left = grouping.keys.iter().any(|(key, _, _)| match in_aggregate {
+                true => key == expr,
+                false => !grouping.aggregates.is_empty() && mentions(key, name),
+            });
+            return if left {
+                Ok(())
+            } else {
+                Err(scope.undefined(name, expr.span))
+            };
         }
         let mut result = Ok(());
         expr.for_each_child(&mut |child| {
             if result.is_ok() {
-                result = self.visible(child, scope);
+                result = self.visible(child, scope, in_aggregate);
             }
         });
         result
@@ -138,7 +141,10 @@ impl Compiler<'_> {
         let writes = plan.writes();
         if projection.distinct {
             let slots = columns.iter().map(|column| column.slot).collect();
-            plan = Plan::Distinct { input: Box::new(plan), slots };
+            plan = Plan::Distinct {
+                input: Box::new(plan),
+                slots,
+            };
         }
         let restrict = (aggregating || projection.distinct).then_some(grouping);
         plan = self.order(projection, plan, scope, &merged, restrict.as_ref())?;
@@ -147,13 +153,24 @@ impl Compiler<'_> {
             return Err(error);
         }
         if let Some(predicate) = predicate {
-            let visible = if restrict.is_some() { merge(scope, &merged) } else { merged };
+            let visible = if restrict.is_some() {
+                merge(scope, &merged)
+            } else {
+                merged
+            };
             self.grouping = restrict;
             let compiled = self.boolean(predicate, &visible);
             self.grouping = None;
-            plan = Plan::Filter { input: Box::new(plan), predicate: compiled? };
+            plan = Plan::Filter {
+                input: Box::new(plan),
+                predicate: compiled?,
+            };
         }
-        Ok(Projected { plan, columns, scope: next })
+        Ok(Projected {
+            plan,
+            columns,
+            scope: next,
+        })
     }
 
     /// The items, with `*` written out.
@@ -168,8 +185,10 @@ impl Compiler<'_> {
         if projection.wildcard {
             if scope.is_empty() && is_return {
                 let message = "`*` stands for all variables, but there is none";
-                return Err(Error::syntax(Detail::NoVariablesInScope, message, projection.at.0)
-                    .help("bind variables by MATCH, UNWIND or WITH"));
+                return Err(
+                    Error::syntax(Detail::NoVariablesInScope, message, projection.at.0)
+                        .help("bind variables by MATCH, UNWIND or WITH"),
+                );
             }
             let mut names: Vec<&Name> = scope.iter().map(|(name, _)| name).collect();
             names.sort();
@@ -192,7 +211,10 @@ impl Compiler<'_> {
                 }
             };
             if items.iter().any(|(known, _)| *known == name) {
-                let span = item.alias.as_ref().map_or(item.expression.span, |alias| alias.span);
+                let span = item
+                    .alias
+                    .as_ref()
+                    .map_or(item.expression.span, |alias| alias.span);
                 let message = format!("two columns are named `{name}`");
                 return Err(Error::syntax(Detail::ColumnNameConflict, message, span)
                     .help("rename one with AS"));
@@ -220,11 +242,18 @@ impl Compiler<'_> {
                     slot
                 }
             };
-            columns.push(Column { name: name.clone(), slot, kind });
+            columns.push(Column {
+                name: name.clone(),
+                slot,
+                kind,
+            });
         }
         let plan = match computed.is_empty() {
             true => input,
-            false => Plan::Project { input: Box::new(input), items: computed },
+            false => Plan::Project {
+                input: Box::new(input),
+                items: computed,
+            },
         };
         let none = Grouping {
             keys: Vec::new(),
@@ -267,7 +296,11 @@ impl Compiler<'_> {
                 let grouping = self.grouping.as_ref().expect("set above");
                 let (_, slot, kind) = grouping.keys[key];
                 key += 1;
-                columns.push(Column { name: name.clone(), slot, kind });
+                columns.push(Column {
+                    name: name.clone(),
+                    slot,
+                    kind,
+                });
                 continue;
             }
             match self.expression(expr, scope) {
@@ -280,7 +313,11 @@ impl Compiler<'_> {
                             slot
                         }
                     };
-                    columns.push(Column { name: name.clone(), slot, kind });
+                    columns.push(Column {
+                        name: name.clone(),
+                        slot,
+                        kind,
+                    });
                 }
                 Err(error) => {
                     failure = Some(error);
@@ -294,9 +331,16 @@ impl Compiler<'_> {
             return Err(error);
         }
         let aggregates = std::mem::take(&mut grouping.compiled);
-        let mut plan = Plan::Aggregate { input: Box::new(input), keys, aggregates };
+        let mut plan = Plan::Aggregate {
+            input: Box::new(input),
+            keys,
+            aggregates,
+        };
         if !computed.is_empty() {
-            plan = Plan::Project { input: Box::new(plan), items: computed };
+            plan = Plan::Project {
+                input: Box::new(plan),
+                items: computed,
+            };
         }
         Ok((plan, columns, grouping))
     }
@@ -318,7 +362,10 @@ impl Compiler<'_> {
                 None => self.expression(expr, merged)?.0,
                 Some(grouping) => {
                     // Beside an aggregate, only simple keys count, as in the items.
-                    self.grouping = Some(Grouping { strict: expr.aggregates(), ..grouping.clone() });
+                    self.grouping = Some(Grouping {
+                        strict: expr.aggregates(),
+                        ..grouping.clone()
+                    });
                     let result = self.expression(expr, &merge(scope, merged));
                     self.grouping = None;
                     result?.0
@@ -330,17 +377,28 @@ impl Compiler<'_> {
             (None, Some(limit)) => Some(self.count(limit)?),
             _ => None,
         };
-        Ok(Plan::Sort { input: Box::new(plan), keys, limit })
+        Ok(Plan::Sort {
+            input: Box::new(plan),
+            keys,
+            limit,
+        })
     }
 
     fn cut(&mut self, projection: &ast::Projection, mut plan: Plan, writes: bool) -> Result<Plan> {
         if let Some(skip) = &projection.skip {
             let count = self.count(skip)?;
-            plan = Plan::Skip { input: Box::new(plan), count };
+            plan = Plan::Skip {
+                input: Box::new(plan),
+                count,
+            };
         }
         if let Some(limit) = &projection.limit {
             let count = self.count(limit)?;
-            plan = Plan::Limit { input: Box::new(plan), count, drain: writes };
+            plan = Plan::Limit {
+                input: Box::new(plan),
+                count,
+                drain: writes,
+            };
         }
         Ok(plan)
     }
@@ -349,13 +407,19 @@ impl Compiler<'_> {
     fn count(&mut self, expr: &ast::Expr) -> Result<Expr> {
         if reads_variables(expr) {
             let message = "this number must not depend on a row";
-            return Err(Error::syntax(Detail::NonConstantExpression, message, expr.span)
-                .help("use a literal or a parameter"));
+            return Err(
+                Error::syntax(Detail::NonConstantExpression, message, expr.span)
+                    .help("use a literal or a parameter"),
+            );
         }
         if let ExprKind::Literal(crate::value::Value::Int(count)) = expr.kind {
             if count < 0 {
                 let message = "a number of rows cannot be negative";
-                return Err(Error::syntax(Detail::NegativeIntegerArgument, message, expr.span));
+                return Err(Error::syntax(
+                    Detail::NegativeIntegerArgument,
+                    message,
+                    expr.span,
+                ));
             }
         }
         let (compiled, known) = self.expression(expr, &Scope::default())?;
@@ -367,7 +431,10 @@ impl Compiler<'_> {
 fn reads_variables(expr: &ast::Expr) -> bool {
     let mut reads = matches!(
         expr.kind,
-        ExprKind::Variable(_) | ExprKind::Pattern(_) | ExprKind::Subquery(..) | ExprKind::PatternComprehension { .. }
+        ExprKind::Variable(_)
+            | ExprKind::Pattern(_)
+            | ExprKind::Subquery(..)
+            | ExprKind::PatternComprehension { .. }
     );
     expr.for_each_child(&mut |child| reads = reads || reads_variables(child));
     reads

@@ -22,9 +22,14 @@ impl Compiler<'_> {
         };
         let mut inputs = vec![plan];
         for union in &query.unions {
+            self.grow(union.at.0)?;
             if union.all != first.all {
                 let message = "UNION and UNION ALL cannot be mixed";
-                return Err(Error::syntax(Detail::InvalidClauseComposition, message, union.at.0));
+                return Err(Error::syntax(
+                    Detail::InvalidClauseComposition,
+                    message,
+                    union.at.0,
+                ));
             }
             let (plan, others) = self.single(&union.clauses, scope, top)?;
             inputs.push(self.align(plan, &columns, &others, union.at.0)?);
@@ -32,42 +37,66 @@ impl Compiler<'_> {
         let mut plan = Plan::Union { inputs };
         if !first.all {
             let slots = columns.iter().map(|column| column.slot).collect();
-            plan = Plan::Distinct { input: Box::new(plan), slots };
+            plan = Plan::Distinct {
+                input: Box::new(plan),
+                slots,
+            };
         }
         Ok((plan, columns))
     }
 
     /// Moves the columns of a branch to the slots of the first branch.
     fn align(&mut self, plan: Plan, to: &[Column], from: &[Column], span: Span) -> Result<Plan> {
-        let same = to.len() == from.len() && to.iter().all(|a| from.iter().any(|b| a.name == b.name));
+        let same =
+            to.len() == from.len() && to.iter().all(|a| from.iter().any(|b| a.name == b.name));
         if !same {
             let names = |columns: &[Column]| {
-                columns.iter().map(|column| column.name.to_string()).collect::<Vec<_>>().join(", ")
+                columns
+                    .iter()
+                    .map(|column| column.name.to_string())
+                    .collect::<Vec<_>>()
+                    .join(", ")
             };
             let message = format!(
                 "the parts of a UNION return the same columns; these return ({}) and ({})",
                 names(to),
                 names(from)
             );
-            return Err(Error::syntax(Detail::DifferentColumnsInUnion, message, span)
-                .help("rename columns with AS"));
+            return Err(
+                Error::syntax(Detail::DifferentColumnsInUnion, message, span)
+                    .help("rename columns with AS"),
+            );
         }
         let mut items = Vec::new();
         for column in to {
-            let source = from.iter().find(|other| other.name == column.name).expect("checked above");
+            let source = from
+                .iter()
+                .find(|other| other.name == column.name)
+                .expect("checked above");
             items.push((column.slot, Expr::new(Kind::Slot(source.slot), span)));
         }
-        Ok(Plan::Project { input: Box::new(plan), items })
+        Ok(Plan::Project {
+            input: Box::new(plan),
+            items,
+        })
     }
 
     /// The query of EXISTS, COUNT or COLLECT, which need not end with RETURN.
-    pub(super) fn inner_query(&mut self, query: &ast::Query, scope: &Scope) -> Result<(Plan, Vec<Column>)> {
+    pub(super) fn inner_query(
+        &mut self,
+        query: &ast::Query,
+        scope: &Scope,
+    ) -> Result<(Plan, Vec<Column>)> {
         if query.unions.is_empty()
-            && matches!(query.first.last().map(|c| &c.kind), Some(ClauseKind::Match { .. }))
+            && matches!(
+                query.first.last().map(|c| &c.kind),
+                Some(ClauseKind::Match { .. })
+            )
         {
             let mut plan = Plan::Argument;
             let mut scope = scope.clone();
             for clause in &query.first {
+                self.grow(clause.at.0)?;
                 (plan, scope) = self.clause(clause, plan, &scope)?;
             }
             return Ok((plan, Vec::new()));
@@ -75,26 +104,43 @@ impl Compiler<'_> {
         self.query(query, scope, false)
     }
 
-    fn single(&mut self, clauses: &[Clause], scope: &Scope, top: bool) -> Result<(Plan, Vec<Column>)> {
+    fn single(
+        &mut self,
+        clauses: &[Clause],
+        scope: &Scope,
+        top: bool,
+    ) -> Result<(Plan, Vec<Column>)> {
         let mut plan = Plan::Argument;
         let mut scope = scope.clone();
         let outer = scope.clone();
         for (i, clause) in clauses.iter().enumerate() {
             let last = i + 1 == clauses.len();
+            self.grow(clause.at.0)?;
             match &clause.kind {
                 ClauseKind::Return(projection) => {
                     if !last {
                         let message = "RETURN ends a query, but a clause follows";
-                        return Err(Error::syntax(Detail::InvalidClauseComposition, message, clause.at.0)
-                            .help("use WITH to go on"));
+                        return Err(Error::syntax(
+                            Detail::InvalidClauseComposition,
+                            message,
+                            clause.at.0,
+                        )
+                        .help("use WITH to go on"));
                     }
                     let projected = self.projection(projection, None, plan, &scope, true)?;
                     return Ok((projected.plan, projected.columns));
                 }
-                ClauseKind::Call { name, arguments, yields } if clauses.len() == 1 && top => {
+                ClauseKind::Call {
+                    name,
+                    arguments,
+                    yields,
+                } if clauses.len() == 1 && top => {
                     return self.standalone_call(name, arguments.as_deref(), yields.as_ref());
                 }
-                ClauseKind::With { projection, predicate } => {
+                ClauseKind::With {
+                    projection,
+                    predicate,
+                } => {
                     let projected =
                         self.projection(projection, predicate.as_ref(), plan, &scope, false)?;
                     plan = projected.plan;
@@ -109,11 +155,18 @@ impl Compiler<'_> {
                     }
                 }
                 _ => {
-                    let reads = matches!(clause.kind, ClauseKind::Match { .. } | ClauseKind::Unwind { .. });
+                    let reads = matches!(
+                        clause.kind,
+                        ClauseKind::Match { .. } | ClauseKind::Unwind { .. }
+                    );
                     if last && reads {
                         let message = "a query cannot end with this clause";
-                        return Err(Error::syntax(Detail::InvalidClauseComposition, message, clause.at.0)
-                            .help("add RETURN, or a clause that writes"));
+                        return Err(Error::syntax(
+                            Detail::InvalidClauseComposition,
+                            message,
+                            clause.at.0,
+                        )
+                        .help("add RETURN, or a clause that writes"));
                     }
                     (plan, scope) = self.clause(clause, plan, &scope)?;
                 }
@@ -123,20 +176,38 @@ impl Compiler<'_> {
             Some(ClauseKind::With { .. }) => {
                 let span = clauses.last().map_or(Span::default(), |clause| clause.at.0);
                 let message = "a query cannot end with WITH";
-                Err(Error::syntax(Detail::InvalidClauseComposition, message, span).help("add RETURN"))
+                Err(
+                    Error::syntax(Detail::InvalidClauseComposition, message, span)
+                        .help("add RETURN"),
+                )
             }
-            Some(_) => Ok((Plan::Discard { input: Box::new(plan) }, Vec::new())),
-            None => Err(Error::syntax(Detail::UnexpectedSyntax, "the query is empty", Span::default())),
+            Some(_) => Ok((
+                Plan::Discard {
+                    input: Box::new(plan),
+                },
+                Vec::new(),
+            )),
+            None => Err(Error::syntax(
+                Detail::UnexpectedSyntax,
+                "the query is empty",
+                Span::default(),
+            )),
         }
     }
 
     /// A clause other than WITH and RETURN.
     fn clause(&mut self, clause: &Clause, plan: Plan, scope: &Scope) -> Result<(Plan, Scope)> {
         match &clause.kind {
-            ClauseKind::Match { optional: false, patterns, predicate } => {
-                self.match_patterns(patterns, predicate.as_ref(), plan, scope)
-            }
-            ClauseKind::Match { optional: true, patterns, predicate } => {
+            ClauseKind::Match {
+                optional: false,
+                patterns,
+                predicate,
+            } => self.match_patterns(patterns, predicate.as_ref(), plan, scope),
+            ClauseKind::Match {
+                optional: true,
+                patterns,
+                predicate,
+            } => {
                 let (inner, next) =
                     self.match_patterns(patterns, predicate.as_ref(), Plan::Argument, scope)?;
                 let nulls = next
@@ -144,7 +215,11 @@ impl Compiler<'_> {
                     .filter(|(name, _)| !scope.contains(name))
                     .map(|(_, binding)| binding.slot)
                     .collect();
-                let plan = Plan::Optional { input: Box::new(plan), inner: Box::new(inner), nulls };
+                let plan = Plan::Optional {
+                    input: Box::new(plan),
+                    inner: Box::new(inner),
+                    nulls,
+                };
                 Ok((plan, next))
             }
             ClauseKind::Unwind { list, variable } => {
@@ -167,39 +242,80 @@ impl Compiler<'_> {
                 }
                 let slot = self.slot();
                 let mut next = scope.clone();
-                let element = if element == Type::Null { Type::Any } else { element };
+                let element = if element == Type::Null {
+                    Type::Any
+                } else {
+                    element
+                };
                 next.bind(variable.name.clone(), slot, element);
-                Ok((Plan::Unwind { input: Box::new(plan), slot, list: compiled }, next))
+                Ok((
+                    Plan::Unwind {
+                        input: Box::new(plan),
+                        slot,
+                        list: compiled,
+                    },
+                    next,
+                ))
             }
             ClauseKind::Create(patterns) => self.create(patterns, plan, scope),
-            ClauseKind::Merge { pattern, on_create, on_match } => {
-                self.merge(pattern, on_create, on_match, plan, scope)
-            }
+            ClauseKind::Merge {
+                pattern,
+                on_create,
+                on_match,
+            } => self.merge(pattern, on_create, on_match, plan, scope),
             ClauseKind::Set(items) => {
                 let items = self.set_items(items, scope)?;
-                Ok((Plan::Set { input: eager(plan), items }, scope.clone()))
+                Ok((
+                    Plan::Set {
+                        input: eager(plan),
+                        items,
+                    },
+                    scope.clone(),
+                ))
             }
             ClauseKind::Remove(items) => {
                 let items = self.remove_items(items, scope)?;
-                Ok((Plan::Remove { input: eager(plan), items }, scope.clone()))
+                Ok((
+                    Plan::Remove {
+                        input: eager(plan),
+                        items,
+                    },
+                    scope.clone(),
+                ))
             }
-            ClauseKind::Delete { detach, expressions } => {
+            ClauseKind::Delete {
+                detach,
+                expressions,
+            } => {
                 let expressions = self.deletions(expressions, scope)?;
-                let plan = Plan::Delete { input: eager(plan), expressions, detach: *detach };
+                let plan = Plan::Delete {
+                    input: eager(plan),
+                    expressions,
+                    detach: *detach,
+                };
                 Ok((plan, scope.clone()))
             }
-            ClauseKind::Call { name, arguments, yields } => {
-                self.call_procedure(name, arguments.as_deref(), yields.as_ref(), plan, scope)
-            }
-            ClauseKind::Subquery { scope: imports, query } => {
-                self.call_subquery(imports.as_deref(), query, clause.at.0, plan, scope)
-            }
-            ClauseKind::Foreach { variable, list, clauses } => {
-                self.foreach(variable, list, clauses, plan, scope)
-            }
+            ClauseKind::Call {
+                name,
+                arguments,
+                yields,
+            } => self.call_procedure(name, arguments.as_deref(), yields.as_ref(), plan, scope),
+            ClauseKind::Subquery {
+                scope: imports,
+                query,
+            } => self.call_subquery(imports.as_deref(), query, clause.at.0, plan, scope),
+            ClauseKind::Foreach {
+                variable,
+                list,
+                clauses,
+            } => self.foreach(variable, list, clauses, plan, scope),
             ClauseKind::With { .. } | ClauseKind::Return(_) => {
                 let message = "this clause cannot stand here";
-                Err(Error::syntax(Detail::InvalidClauseComposition, message, clause.at.0))
+                Err(Error::syntax(
+                    Detail::InvalidClauseComposition,
+                    message,
+                    clause.at.0,
+                ))
             }
         }
     }
@@ -230,11 +346,21 @@ impl Compiler<'_> {
             );
             if !writes {
                 let message = "only clauses that write can stand in FOREACH";
-                return Err(Error::syntax(Detail::InvalidClauseComposition, message, clause.at.0));
+                return Err(Error::syntax(
+                    Detail::InvalidClauseComposition,
+                    message,
+                    clause.at.0,
+                ));
             }
+            self.grow(clause.at.0)?;
             (inner, inner_scope) = self.clause(clause, inner, &inner_scope)?;
         }
-        let plan = Plan::Foreach { input: eager(plan), slot, list: compiled, inner: Box::new(inner) };
+        let plan = Plan::Foreach {
+            input: eager(plan),
+            slot,
+            list: compiled,
+            inner: Box::new(inner),
+        };
         Ok((plan, scope.clone()))
     }
 
@@ -251,9 +377,15 @@ impl Compiler<'_> {
             inner_scope.insert(ident.name.clone(), scope.resolve(&ident.name, ident.span)?);
         }
         if imports.is_none()
-            && matches!(query.first.first().map(|c| &c.kind), Some(ClauseKind::With { .. }))
+            && matches!(
+                query.first.first().map(|c| &c.kind),
+                Some(ClauseKind::With { .. })
+            )
         {
-            return Err(Error::unsupported("CALL { WITH … } (write CALL (names) { … })", span));
+            return Err(Error::unsupported(
+                "CALL { WITH … } (write CALL (names) { … })",
+                span,
+            ));
         }
         let (inner, columns) = self.query(query, &inner_scope, false)?;
         if columns.is_empty() {
@@ -262,12 +394,25 @@ impl Compiler<'_> {
         let mut next = scope.clone();
         for column in columns {
             if scope.contains(&column.name) {
-                return Err(already_bound(&ast::Ident { name: column.name, span }));
+                return Err(already_bound(&ast::Ident {
+                    name: column.name,
+                    span,
+                }));
             }
             next.bind(column.name, column.slot, column.kind);
         }
-        let input = if inner.writes() { eager(plan) } else { Box::new(plan) };
-        Ok((Plan::Apply { input, inner: Box::new(inner) }, next))
+        let input = if inner.writes() {
+            eager(plan)
+        } else {
+            Box::new(plan)
+        };
+        Ok((
+            Plan::Apply {
+                input,
+                inner: Box::new(inner),
+            },
+            next,
+        ))
     }
 
     fn standalone_call(
@@ -281,9 +426,12 @@ impl Compiler<'_> {
             Some(yields) if !yields.all => yields.items.clone(),
             _ => {
                 let all = signature.outputs.iter();
-                all.map(|(output, _)| ast::Ident { name: output.clone(), span: name.span })
-                    .map(|ident| (ident.clone(), ident))
-                    .collect()
+                all.map(|(output, _)| ast::Ident {
+                    name: output.clone(),
+                    span: name.span,
+                })
+                .map(|ident| (ident.clone(), ident))
+                .collect()
             }
         };
         let arguments: Vec<ast::Expr> = match arguments {
@@ -292,21 +440,33 @@ impl Compiler<'_> {
             None => signature
                 .inputs
                 .iter()
-                .map(|(input, _)| ast::Expr::new(ast::ExprKind::Parameter(input.clone()), name.span))
+                .map(|(input, _)| {
+                    ast::Expr::new(ast::ExprKind::Parameter(input.clone()), name.span)
+                })
                 .collect(),
         };
         let predicate = yields.and_then(|yields| yields.predicate.as_ref());
         let scope = Scope::default();
-        let (plan, scope) = self.call_with(name, &arguments, &items, predicate, Plan::Argument, &scope)?;
+        let (plan, scope) =
+            self.call_with(name, &arguments, &items, predicate, Plan::Argument, &scope)?;
         let columns = items
             .iter()
             .map(|(_, variable)| {
                 let binding = scope.get(&variable.name).expect("bound by the call");
-                Column { name: variable.name.clone(), slot: binding.slot, kind: binding.kind }
+                Column {
+                    name: variable.name.clone(),
+                    slot: binding.slot,
+                    kind: binding.kind,
+                }
             })
             .collect::<Vec<_>>();
         if columns.is_empty() {
-            return Ok((Plan::Discard { input: Box::new(plan) }, columns));
+            return Ok((
+                Plan::Discard {
+                    input: Box::new(plan),
+                },
+                columns,
+            ));
         }
         Ok((plan, columns))
     }
@@ -322,18 +482,31 @@ impl Compiler<'_> {
         let signature = self.signature(name)?;
         let Some(arguments) = arguments else {
             let message = "a call within a query has its arguments in brackets";
-            return Err(Error::syntax(Detail::InvalidArgumentPassingMode, message, name.span));
+            return Err(Error::syntax(
+                Detail::InvalidArgumentPassingMode,
+                message,
+                name.span,
+            ));
         };
         if let Some(yields) = yields.filter(|yields| yields.all) {
             let message = "YIELD * is for a call that stands alone";
-            return Err(Error::syntax(Detail::UnexpectedSyntax, message, yields.at.0)
-                .help("name the outputs"));
+            return Err(
+                Error::syntax(Detail::UnexpectedSyntax, message, yields.at.0)
+                    .help("name the outputs"),
+            );
         }
-        if yields.is_none() && !signature.outputs.is_empty() && arguments.len() == signature.inputs.len() {
+        if yields.is_none()
+            && !signature.outputs.is_empty()
+            && arguments.len() == signature.inputs.len()
+        {
             let message = format!("the outputs of `{}` are not used", name.name);
-            return Err(Error::syntax(Detail::UndefinedVariable, message, name.span).help("add YIELD"));
+            return Err(
+                Error::syntax(Detail::UndefinedVariable, message, name.span).help("add YIELD")
+            );
         }
-        let items = yields.map(|yields| yields.items.clone()).unwrap_or_default();
+        let items = yields
+            .map(|yields| yields.items.clone())
+            .unwrap_or_default();
         let predicate = yields.and_then(|yields| yields.predicate.as_ref());
         self.call_with(name, arguments, &items, predicate, plan, scope)
     }
@@ -357,13 +530,21 @@ impl Compiler<'_> {
                 names.join(", "),
                 arguments.len()
             );
-            return Err(Error::syntax(Detail::InvalidNumberOfArguments, message, name.span));
+            return Err(Error::syntax(
+                Detail::InvalidNumberOfArguments,
+                message,
+                name.span,
+            ));
         }
         let mut compiled = Vec::new();
         for (argument, (input, wanted)) in arguments.iter().zip(&signature.inputs) {
             let (expr, known) = self.expression(argument, scope)?;
             // An integer is taken where a float is wanted.
-            let accepted = if *wanted == Type::Float { Type::Number } else { *wanted };
+            let accepted = if *wanted == Type::Float {
+                Type::Number
+            } else {
+                *wanted
+            };
             let what = format!("{} for `{input}`", wanted.name());
             wants(known, &[accepted], &what, argument.span)?;
             compiled.push(expr);
@@ -371,11 +552,17 @@ impl Compiler<'_> {
         let mut next = scope.clone();
         let mut outputs = Vec::new();
         for (output, variable) in items {
-            let found = signature.outputs.iter().position(|(known, _)| *known == output.name);
+            let found = signature
+                .outputs
+                .iter()
+                .position(|(known, _)| *known == output.name);
             let Some(at) = found else {
                 let message = format!("`{}` has no output `{}`", name.name, output.name);
                 let error = Error::syntax(Detail::UndefinedVariable, message, output.span);
-                let near = nearest(&output.name, signature.outputs.iter().map(|(name, _)| &**name));
+                let near = nearest(
+                    &output.name,
+                    signature.outputs.iter().map(|(name, _)| &**name),
+                );
                 return Err(match near {
                     Some(near) => error.help(format!("did you mean `{near}`?")),
                     None => error,
@@ -396,7 +583,10 @@ impl Compiler<'_> {
         };
         if let Some(predicate) = predicate {
             let predicate = self.boolean(predicate, &next)?;
-            plan = Plan::Filter { input: Box::new(plan), predicate };
+            plan = Plan::Filter {
+                input: Box::new(plan),
+                predicate,
+            };
         }
         Ok((plan, next))
     }
@@ -404,8 +594,12 @@ impl Compiler<'_> {
     fn signature(&self, name: &ast::Ident) -> Result<crate::call::Signature> {
         self.procedures.signature(&name.name).ok_or_else(|| {
             let message = format!("there is no procedure `{}`", name.name);
-            let error =
-                Error::compile(Class::ProcedureError, Detail::ProcedureNotFound, message, name.span);
+            let error = Error::compile(
+                Class::ProcedureError,
+                Detail::ProcedureNotFound,
+                message,
+                name.span,
+            );
             let names: Vec<Name> = self.procedures.names();
             match nearest(&name.name, names.iter().map(|name| &**name)) {
                 Some(near) => error.help(format!("did you mean `{near}`?")),
@@ -419,6 +613,8 @@ impl Compiler<'_> {
 pub(super) fn eager(plan: Plan) -> Box<Plan> {
     match plan {
         Plan::Argument | Plan::Eager { .. } => Box::new(plan),
-        plan => Box::new(Plan::Eager { input: Box::new(plan) }),
+        plan => Box::new(Plan::Eager {
+            input: Box::new(plan),
+        }),
     }
 }

@@ -20,7 +20,11 @@ pub(super) struct Scope {
 
 impl Scope {
     pub fn get(&self, name: &str) -> Option<Binding> {
-        self.bindings.iter().rev().find(|(known, _)| &**known == name).map(|(_, binding)| *binding)
+        self.bindings
+            .iter()
+            .rev()
+            .find(|(known, _)| &**known == name)
+            .map(|(_, binding)| *binding)
     }
 
     pub fn contains(&self, name: &str) -> bool {
@@ -29,11 +33,25 @@ impl Scope {
 
     /// Binds a name, which hides an older one.
     pub fn bind(&mut self, name: Name, slot: Slot, kind: Type) {
-        self.insert(name, Binding { slot, kind, local: false });
+        self.insert(
+            name,
+            Binding {
+                slot,
+                kind,
+                local: false,
+            },
+        );
     }
 
     pub fn bind_local(&mut self, name: Name, slot: Slot, kind: Type) {
-        self.insert(name, Binding { slot, kind, local: true });
+        self.insert(
+            name,
+            Binding {
+                slot,
+                kind,
+                local: true,
+            },
+        );
     }
 
     pub fn insert(&mut self, name: Name, binding: Binding) {
@@ -55,11 +73,16 @@ impl Scope {
     }
 
     pub fn undefined(&self, name: &str, span: Span) -> Error {
-        let error =
-            Error::syntax(Detail::UndefinedVariable, format!("variable `{name}` is not defined"), span);
+        let error = Error::syntax(
+            Detail::UndefinedVariable,
+            format!("variable `{name}` is not defined"),
+            span,
+        );
         match nearest(name, self.bindings.iter().map(|(known, _)| &**known)) {
             Some(near) => error.help(format!("did you mean `{near}`?")),
-            None if self.bindings.is_empty() => error.help("no variable is bound here; bind it by MATCH, UNWIND or WITH"),
+            None if self.bindings.is_empty() => {
+                error.help("no variable is bound here; bind it by MATCH, UNWIND or WITH")
+            }
             None => {
                 let known: Vec<&str> = self.bindings.iter().map(|(name, _)| &**name).collect();
                 error.help(format!("the variables here are: {}", known.join(", ")))

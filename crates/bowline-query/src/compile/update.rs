@@ -31,10 +31,21 @@ impl Compiler<'_> {
         for pattern in patterns {
             self.create_pattern(pattern, true, &mut next, &mut creation)?;
         }
-        let Creation { nodes, relationships, paths } = creation;
-        let mut plan = Plan::Create { input: eager(plan), nodes, relationships };
+        let Creation {
+            nodes,
+            relationships,
+            paths,
+        } = creation;
+        let mut plan = Plan::Create {
+            input: eager(plan),
+            nodes,
+            relationships,
+        };
         if !paths.is_empty() {
-            plan = Plan::Project { input: Box::new(plan), items: paths };
+            plan = Plan::Project {
+                input: Box::new(plan),
+                items: paths,
+            };
         }
         Ok((plan, next))
     }
@@ -64,7 +75,11 @@ impl Compiler<'_> {
         }
         let mut parts = vec![PathPart::Node(nodes[0])];
         for (i, step) in pattern.relationships.iter().enumerate() {
-            if let Some(ident) = step.variable.as_ref().filter(|ident| scope.contains(&ident.name)) {
+            if let Some(ident) = step
+                .variable
+                .as_ref()
+                .filter(|ident| scope.contains(&ident.name))
+            {
                 return Err(already_bound(ident));
             }
             let kind = Self::single_kind(step)?;
@@ -78,7 +93,14 @@ impl Compiler<'_> {
                 _ => (nodes[i], nodes[i + 1]),
             };
             let span = step.at.0;
-            creation.relationships.push(CreateRelationship { slot, source, kind, target, properties, span });
+            creation.relationships.push(CreateRelationship {
+                slot,
+                source,
+                kind,
+                target,
+                properties,
+                span,
+            });
             parts.push(PathPart::Relationship(slot));
             parts.push(PathPart::Node(nodes[i + 1]));
         }
@@ -115,7 +137,11 @@ impl Compiler<'_> {
         if let Some(ident) = &node.variable {
             scope.bind(ident.name.clone(), slot, Type::Node);
         }
-        creation.nodes.push(CreateNode { slot, labels, properties });
+        creation.nodes.push(CreateNode {
+            slot,
+            labels,
+            properties,
+        });
         Ok(slot)
     }
 
@@ -128,14 +154,22 @@ impl Compiler<'_> {
         scope: &Scope,
     ) -> Result<(Plan, Scope)> {
         for step in &pattern.relationships {
-            if let Some(ident) = step.variable.as_ref().filter(|ident| scope.contains(&ident.name)) {
+            if let Some(ident) = step
+                .variable
+                .as_ref()
+                .filter(|ident| scope.contains(&ident.name))
+            {
                 return Err(already_bound(ident));
             }
             Self::check_creatable(step, false)?;
             Self::single_kind(step)?;
         }
         for node in &pattern.nodes {
-            if let Some(ident) = node.variable.as_ref().filter(|ident| scope.contains(&ident.name)) {
+            if let Some(ident) = node
+                .variable
+                .as_ref()
+                .filter(|ident| scope.contains(&ident.name))
+            {
                 let bare = node.labels.is_none() && node.properties.is_none();
                 if !bare || pattern.relationships.is_empty() {
                     return Err(already_bound(ident));
@@ -148,10 +182,18 @@ impl Compiler<'_> {
         let mut creation = Creation::default();
         self.create_pattern(pattern, false, &mut created, &mut creation)?;
         // Both ways bind the same names; what is created is moved to the slots of what is matched.
-        let Creation { mut nodes, mut relationships, mut paths } = creation;
+        let Creation {
+            mut nodes,
+            mut relationships,
+            mut paths,
+        } = creation;
         let moved = |slot: Slot| -> Slot {
-            let name = created.iter().find(|(_, binding)| binding.slot == slot).map(|(name, _)| name);
-            name.and_then(|name| matched.get(name)).map_or(slot, |binding| binding.slot)
+            let name = created
+                .iter()
+                .find(|(_, binding)| binding.slot == slot)
+                .map(|(name, _)| name);
+            name.and_then(|name| matched.get(name))
+                .map_or(slot, |binding| binding.slot)
         };
         for node in &mut nodes {
             node.slot = moved(node.slot);
@@ -191,49 +233,96 @@ impl Compiler<'_> {
             compiled.push(match item {
                 ast::SetItem::Property { target, key, value } => {
                     let (target, known) = self.expression(target, scope)?;
-                    wants(known, &[Type::Node, Type::Relationship], "a node or a relationship", target.span)?;
+                    wants(
+                        known,
+                        &[Type::Node, Type::Relationship],
+                        "a node or a relationship",
+                        target.span,
+                    )?;
                     let value = self.expression(value, scope)?.0;
-                    Set::Property { target, key: key.name.clone(), value }
+                    Set::Property {
+                        target,
+                        key: key.name.clone(),
+                        value,
+                    }
                 }
-                ast::SetItem::Properties { target, value, replace } => {
+                ast::SetItem::Properties {
+                    target,
+                    value,
+                    replace,
+                } => {
                     let binding = scope.resolve(&target.name, target.span)?;
                     let entities = [Type::Node, Type::Relationship];
-                    wants(binding.kind, &entities, "a node or a relationship", target.span)?;
+                    wants(
+                        binding.kind,
+                        &entities,
+                        "a node or a relationship",
+                        target.span,
+                    )?;
                     let (value, known) = self.expression(value, scope)?;
                     let maps = [Type::Map, Type::Node, Type::Relationship];
                     wants(known, &maps, "a map, a node or a relationship", value.span)?;
-                    Set::Properties { target: binding.slot, value, replace: *replace, span: target.span }
+                    Set::Properties {
+                        target: binding.slot,
+                        value,
+                        replace: *replace,
+                        span: target.span,
+                    }
                 }
                 ast::SetItem::Labels { target, labels } => {
                     let binding = scope.resolve(&target.name, target.span)?;
                     wants(binding.kind, &[Type::Node], "a node", target.span)?;
-                    Set::Labels { target: binding.slot, labels: labels.clone(), span: target.span }
+                    Set::Labels {
+                        target: binding.slot,
+                        labels: labels.clone(),
+                        span: target.span,
+                    }
                 }
             });
         }
         Ok(compiled)
     }
 
-    pub(super) fn remove_items(&mut self, items: &[ast::RemoveItem], scope: &Scope) -> Result<Vec<Remove>> {
+    pub(super) fn remove_items(
+        &mut self,
+        items: &[ast::RemoveItem],
+        scope: &Scope,
+    ) -> Result<Vec<Remove>> {
         let mut compiled = Vec::new();
         for item in items {
             compiled.push(match item {
                 ast::RemoveItem::Property { target, key } => {
                     let (target, known) = self.expression(target, scope)?;
-                    wants(known, &[Type::Node, Type::Relationship], "a node or a relationship", target.span)?;
-                    Remove::Property { target, key: key.name.clone() }
+                    wants(
+                        known,
+                        &[Type::Node, Type::Relationship],
+                        "a node or a relationship",
+                        target.span,
+                    )?;
+                    Remove::Property {
+                        target,
+                        key: key.name.clone(),
+                    }
                 }
                 ast::RemoveItem::Labels { target, labels } => {
                     let binding = scope.resolve(&target.name, target.span)?;
                     wants(binding.kind, &[Type::Node], "a node", target.span)?;
-                    Remove::Labels { target: binding.slot, labels: labels.clone(), span: target.span }
+                    Remove::Labels {
+                        target: binding.slot,
+                        labels: labels.clone(),
+                        span: target.span,
+                    }
                 }
             });
         }
         Ok(compiled)
     }
 
-    pub(super) fn deletions(&mut self, expressions: &[ast::Expr], scope: &Scope) -> Result<Vec<Expr>> {
+    pub(super) fn deletions(
+        &mut self,
+        expressions: &[ast::Expr],
+        scope: &Scope,
+    ) -> Result<Vec<Expr>> {
         let mut compiled = Vec::new();
         for expr in expressions {
             if let ast::ExprKind::HasLabels(..) = expr.kind {
@@ -243,7 +332,12 @@ impl Compiler<'_> {
             }
             let (expr, known) = self.expression(expr, scope)?;
             let deletable = [Type::Node, Type::Relationship, Type::Path];
-            wants(known, &deletable, "a node, a relationship or a path", expr.span)?;
+            wants(
+                known,
+                &deletable,
+                "a node, a relationship or a path",
+                expr.span,
+            )?;
             compiled.push(expr);
         }
         Ok(compiled)

@@ -47,7 +47,9 @@ pub enum Error {
         place: Option<Box<Place>>,
     },
     /// A limit given with the query was reached.
-    #[error("the query needs more than {limit} {what}; raise the limit `{setting}`, or narrow the query")]
+    #[error(
+        "the query needs more than {limit} {what}; raise the limit `{setting}`, or narrow the query"
+    )]
     LimitExceeded {
         /// What was counted, as in "rows".
         what: &'static str,
@@ -78,8 +80,15 @@ fn show_unsupported(what: &str, place: Option<&Place>) -> String {
 
 impl Error {
     /// An error found before the query ran.
-    pub(crate) fn compile(class: Class, detail: Detail, message: impl Into<String>, span: Span) -> Error {
-        Error::Query(Box::new(Problem::new(class, Phase::CompileTime, detail, message).with_span(span)))
+    pub(crate) fn compile(
+        class: Class,
+        detail: Detail,
+        message: impl Into<String>,
+        span: Span,
+    ) -> Error {
+        Error::Query(Box::new(
+            Problem::new(class, Phase::CompileTime, detail, message).with_span(span),
+        ))
     }
 
     /// A `SyntaxError` found before the query ran: by far the most frequent class.
@@ -89,7 +98,12 @@ impl Error {
 
     /// An error met while the query ran. The evaluator adds the span.
     pub(crate) fn runtime(class: Class, detail: Detail, message: impl Into<String>) -> Error {
-        Error::Query(Box::new(Problem::new(class, Phase::Runtime, detail, message)))
+        Error::Query(Box::new(Problem::new(
+            class,
+            Phase::Runtime,
+            detail,
+            message,
+        )))
     }
 
     /// A `TypeError: InvalidArgumentType` at run time.
@@ -103,7 +117,11 @@ impl Error {
     }
 
     pub(crate) fn unsupported(what: impl Into<String>, span: Span) -> Error {
-        Error::Unsupported { what: what.into(), span: Some(span), place: None }
+        Error::Unsupported {
+            what: what.into(),
+            span: Some(span),
+            place: None,
+        }
     }
 
     /// Adds what to do next.
@@ -132,7 +150,11 @@ impl Error {
                     problem.place = Some(Box::new(Place::new(text, span)));
                 }
             }
-            Error::Unsupported { span: Some(span), place, .. } if place.is_none() => {
+            Error::Unsupported {
+                span: Some(span),
+                place,
+                ..
+            } if place.is_none() => {
                 *place = Some(Box::new(Place::new(text, *span)));
             }
             _ => {}

@@ -14,7 +14,10 @@ pub struct Span {
 impl Span {
     /// The range from the start of `self` to the end of `other`.
     pub(crate) fn to(self, other: Span) -> Span {
-        Span { start: self.start, end: other.end }
+        Span {
+            start: self.start,
+            end: other.end,
+        }
     }
 }
 
@@ -72,6 +75,9 @@ impl fmt::Display for Place {
         let margin = " ".repeat(number.len());
         let indent = " ".repeat(self.column - 1 - skipped.min(self.column - 1));
         let carets = "^".repeat(self.width.min(SHOWN_MAX));
-        write!(f, "{margin} |\n{number} | {shown}\n{margin} | {indent}{carets}")
+        write!(
+            f,
+            "{margin} |\n{number} | {shown}\n{margin} | {indent}{carets}"
+        )
     }
 }

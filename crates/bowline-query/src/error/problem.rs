@@ -131,8 +131,21 @@ pub struct Problem {
 }
 
 impl Problem {
-    pub(super) fn new(class: Class, phase: Phase, detail: Detail, message: impl Into<String>) -> Problem {
-        Problem { class, phase, detail, message: message.into(), help: None, span: None, place: None }
+    pub(super) fn new(
+        class: Class,
+        phase: Phase,
+        detail: Detail,
+        message: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            class,
+            phase,
+            detail,
+            message: message.into(),
+            help: None,
+            span: None,
+            place: None,
+        }
     }
 
     pub(super) fn with_span(mut self, span: Span) -> Problem {

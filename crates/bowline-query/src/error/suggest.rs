@@ -1,11 +1,19 @@
 //! The nearest of several names, for "did you mean".
 
 /// The candidate with the smallest edit distance, if it is near enough to be a slip of the keys.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let allowed = (name.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .map(|candidate| (distance(&name.to_lowercase(), &candidate.to_lowercase()), candidate))
+        .map(|candidate| {
+            (
+                distance(&name.to_lowercase(), &candidate.to_lowercase()),
+                candidate,
+            )
+        })
         .filter(|&(distance, candidate)| distance <= allowed && distance < candidate.len())
         .min_by_key(|&(distance, _)| distance)
         .map(|(_, candidate)| candidate)
@@ -33,7 +41,10 @@ mod tests {
 
     #[test]
     fn a_slip_finds_its_name_and_a_stranger_finds_none() {
-        assert_eq!(nearest("toLowr", ["toUpper", "toLower", "trim"]), Some("toLower"));
+        assert_eq!(
+            nearest("toLowr", ["toUpper", "toLower", "trim"]),
+            Some("toLower")
+        );
         assert_eq!(nearest("nme", ["name", "age"]), Some("name"));
         assert_eq!(nearest("zebra", ["name", "age"]), None);
     }

@@ -38,15 +38,23 @@ fn deleted(what: &str) -> Error {
 pub(crate) fn property(graph: &dyn Graph, holder: &Value, key: &str) -> Result<Value> {
     Ok(match holder {
         Value::Null => Value::Null,
-        Value::Node(node) => node_record(graph, node)?.properties.get(key).cloned().unwrap_or_default(),
-        Value::Relationship(relationship) => {
-            relationship_properties(graph, relationship)?.get(key).cloned().unwrap_or_default()
-        }
+        Value::Node(node) => node_record(graph, node)?
+            .properties
+            .get(key)
+            .cloned()
+            .unwrap_or_default(),
+        Value::Relationship(relationship) => relationship_properties(graph, relationship)?
+            .get(key)
+            .cloned()
+            .unwrap_or_default(),
         Value::Map(map) => map.get(key).cloned().unwrap_or_default(),
         _ => match component(holder, key) {
             Some(value) => value,
             None => {
-                return Err(Error::wrong_type(format!("{} has no property `{key}`", holder.type_name())));
+                return Err(Error::wrong_type(format!(
+                    "{} has no property `{key}`",
+                    holder.type_name()
+                )));
             }
         },
     })
@@ -61,7 +69,12 @@ pub(super) fn properties(graph: &dyn Graph, holder: &Value) -> Result<Option<Pro
             Some((*relationship_properties(graph, relationship)?).clone())
         }
         Value::Map(map) => Some((**map).clone()),
-        _ => return Err(Error::wrong_type(format!("{} has no properties", holder.type_name()))),
+        _ => {
+            return Err(Error::wrong_type(format!(
+                "{} has no properties",
+                holder.type_name()
+            )));
+        }
     })
 }
 
@@ -73,7 +86,10 @@ pub(super) fn index(graph: &dyn Graph, holder: &Value, index: &Value) -> Result<
         (Value::List(_), _) => Err(Error::runtime(
             Class::TypeError,
             Detail::ListElementAccessByNonInteger,
-            format!("a list is indexed by integers, not by {}", index.type_name()),
+            format!(
+                "a list is indexed by integers, not by {}",
+                index.type_name()
+            ),
         )),
         (Value::Map(_) | Value::Node(_) | Value::Relationship(_), Value::Text(key)) => {
             property(graph, holder, key)
@@ -83,13 +99,20 @@ pub(super) fn index(graph: &dyn Graph, holder: &Value, index: &Value) -> Result<
             Detail::MapElementAccessByNonString,
             format!("a map is indexed by strings, not by {}", index.type_name()),
         )),
-        _ => Err(Error::wrong_type(format!("{} cannot be indexed", holder.type_name()))),
+        _ => Err(Error::wrong_type(format!(
+            "{} cannot be indexed",
+            holder.type_name()
+        ))),
     }
 }
 
 fn element(list: &[Value], at: i64) -> Value {
     let at = if at < 0 { at + list.len() as i64 } else { at };
-    usize::try_from(at).ok().and_then(|at| list.get(at)).cloned().unwrap_or_default()
+    usize::try_from(at)
+        .ok()
+        .and_then(|at| list.get(at))
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// `list[low..high]`. `None` is an open end.
@@ -97,16 +120,24 @@ pub(super) fn slice(list: &Value, low: Option<&Value>, high: Option<&Value>) -> 
     let list = match list {
         Value::Null => return Ok(Value::Null),
         Value::List(list) => list,
-        other => return Err(Error::wrong_type(format!("{} cannot be sliced", other.type_name()))),
+        other => {
+            return Err(Error::wrong_type(format!(
+                "{} cannot be sliced",
+                other.type_name()
+            )));
+        }
     };
     let length = list.len() as i64;
     let bound = |bound: Option<&Value>, open: i64| match bound {
         None => Ok(Some(open)),
         Some(Value::Null) => Ok(None),
-        Some(Value::Int(at)) => Ok(Some(if *at < 0 { at + length } else { *at }.clamp(0, length))),
-        Some(other) => {
-            Err(Error::wrong_type(format!("a bound of a slice is an integer, not {}", other.type_name())))
-        }
+        Some(Value::Int(at)) => Ok(Some(
+            if *at < 0 { at + length } else { *at }.clamp(0, length),
+        )),
+        Some(other) => Err(Error::wrong_type(format!(
+            "a bound of a slice is an integer, not {}",
+            other.type_name()
+        ))),
     };
     match (bound(low, 0)?, bound(high, length)?) {
         (Some(low), Some(high)) if low < high => {
@@ -118,17 +149,30 @@ pub(super) fn slice(list: &Value, low: Option<&Value>, high: Option<&Value>) -> 
 }
 
 /// Whether an entity has labels.
-pub(super) fn has_labels(graph: &dyn Graph, value: &Value, labels: &Labels) -> Result<Option<bool>> {
+pub(super) fn has_labels(
+    graph: &dyn Graph,
+    value: &Value,
+    labels: &Labels,
+) -> Result<Option<bool>> {
     match value {
         Value::Null => Ok(None),
         Value::Node(node) => {
             let record = node_record(graph, node)?;
-            Ok(Some(satisfies(labels, &|label| record.has_label(label), !record.labels.is_empty())))
+            Ok(Some(satisfies(
+                labels,
+                &|label| record.has_label(label),
+                !record.labels.is_empty(),
+            )))
         }
-        Value::Relationship(relationship) => {
-            Ok(Some(satisfies(labels, &|label| *relationship.id.kind == *label, true)))
-        }
-        other => Err(Error::wrong_type(format!("{} has no labels", other.type_name()))),
+        Value::Relationship(relationship) => Ok(Some(satisfies(
+            labels,
+            &|label| *relationship.id.kind == *label,
+            true,
+        ))),
+        other => Err(Error::wrong_type(format!(
+            "{} has no labels",
+            other.type_name()
+        ))),
     }
 }
 
@@ -150,16 +194,23 @@ pub(crate) fn materialize(cx: &Context<'_>, value: Value) -> Result<Value> {
             Value::Relationship(full_relationship(cx.graph(), relationship)?)
         }
         Value::Path(path) => {
-            let nodes = path.nodes.iter().map(|node| full_node(cx.graph(), node.clone()));
-            let relationships =
-                path.relationships.iter().map(|r| full_relationship(cx.graph(), r.clone()));
+            let nodes = path
+                .nodes
+                .iter()
+                .map(|node| full_node(cx.graph(), node.clone()));
+            let relationships = path
+                .relationships
+                .iter()
+                .map(|r| full_relationship(cx.graph(), r.clone()));
             Value::Path(Arc::new(Path {
                 nodes: nodes.collect::<Result<_>>()?,
                 relationships: relationships.collect::<Result<_>>()?,
             }))
         }
         Value::List(list) if list.iter().any(holds_entity) => Value::list(
-            list.iter().map(|value| materialize(cx, value.clone())).collect::<Result<_>>()?,
+            list.iter()
+                .map(|value| materialize(cx, value.clone()))
+                .collect::<Result<_>>()?,
         ),
         Value::Map(map) if map.values().any(holds_entity) => Value::map(
             map.iter()
@@ -180,9 +231,15 @@ fn holds_entity(value: &Value) -> bool {
 }
 
 fn full_node(graph: &dyn Graph, node: Node) -> Result<Node> {
-    Ok(Node { record: graph.node(node.id)?, ..node })
+    Ok(Node {
+        record: graph.node(node.id)?,
+        ..node
+    })
 }
 
 fn full_relationship(graph: &dyn Graph, relationship: Relationship) -> Result<Relationship> {
-    Ok(Relationship { properties: graph.relationship(&relationship.id)?, ..relationship })
+    Ok(Relationship {
+        properties: graph.relationship(&relationship.id)?,
+        ..relationship
+    })
 }

@@ -69,7 +69,9 @@ impl Group<'_> {
                 }
             };
             for (aggregate, state) in self.aggregates.iter().zip(&mut groups[at].1) {
-                state.add(aggregate, &mut row, cx).map_err(|error| error.at(aggregate.span))?;
+                state
+                    .add(aggregate, &mut row, cx)
+                    .map_err(|error| error.at(aggregate.span))?;
             }
         }
         let mut rows = Vec::with_capacity(groups.len());
@@ -154,7 +156,10 @@ impl State {
 
     fn sum(&mut self, value: Value) -> Result<()> {
         if !matches!(value, Value::Int(_) | Value::Float(_) | Value::Duration(_)) {
-            return Err(Error::wrong_type(format!("{} cannot be summed up", value.type_name())));
+            return Err(Error::wrong_type(format!(
+                "{} cannot be summed up",
+                value.type_name()
+            )));
         }
         self.value = match &self.value {
             Value::Null => value,
@@ -176,12 +181,16 @@ impl State {
                 value => Value::Float(number(value)? / count),
             },
             AggregateKind::Collect => Value::list(self.values),
-            AggregateKind::StandardDeviation => {
-                Value::Float(if self.count < 2 { 0.0 } else { (self.squares / (count - 1.0)).sqrt() })
-            }
-            AggregateKind::StandardDeviationOfPopulation => {
-                Value::Float(if self.count < 1 { 0.0 } else { (self.squares / count).sqrt() })
-            }
+            AggregateKind::StandardDeviation => Value::Float(if self.count < 2 {
+                0.0
+            } else {
+                (self.squares / (count - 1.0)).sqrt()
+            }),
+            AggregateKind::StandardDeviationOfPopulation => Value::Float(if self.count < 1 {
+                0.0
+            } else {
+                (self.squares / count).sqrt()
+            }),
             AggregateKind::PercentileDiscrete | AggregateKind::PercentileContinuous => {
                 self.values.sort_by(Value::order);
                 percentile(kind, &self.values, self.fraction)?
@@ -210,14 +219,20 @@ fn fraction(value: &Value) -> Result<f64> {
         return Ok(fraction);
     }
     let message = format!("a percentile lies between 0 and 1, not at {fraction}");
-    Err(Error::runtime(Class::ArgumentError, Detail::NumberOutOfRange, message))
+    Err(Error::runtime(
+        Class::ArgumentError,
+        Detail::NumberOutOfRange,
+        message,
+    ))
 }
 
 fn number(value: &Value) -> Result<f64> {
     match value {
         Value::Int(value) => Ok(*value as f64),
         Value::Float(value) => Ok(*value),
-        other => Err(Error::wrong_type(format!("a number is needed, not {}", other.type_name()))),
+        other => Err(Error::wrong_type(format!(
+            "a number is needed, not {}",
+            other.type_name()
+        ))),
     }
 }
-

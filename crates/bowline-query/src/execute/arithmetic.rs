@@ -22,7 +22,11 @@ pub(super) fn binary(operator: Binary, a: &Value, b: &Value) -> Result<Value> {
         Binary::Contains => text(a, b, |a, b| a.contains(b)),
         Binary::Add => add(a, b)?,
         Binary::Concat => concat(a, b)?,
-        Binary::Subtract | Binary::Multiply | Binary::Divide | Binary::Remainder | Binary::Power => {
+        Binary::Subtract
+        | Binary::Multiply
+        | Binary::Divide
+        | Binary::Remainder
+        | Binary::Power => {
             if a.is_null() || b.is_null() {
                 return Ok(Value::Null);
             }
@@ -53,13 +57,18 @@ fn add(a: &Value, b: &Value) -> Result<Value> {
         return Ok(Value::Null);
     }
     Ok(match (a, b) {
-        (Value::List(a), Value::List(b)) => Value::list(a.iter().chain(b.iter()).cloned().collect()),
+        (Value::List(a), Value::List(b)) => {
+            Value::list(a.iter().chain(b.iter()).cloned().collect())
+        }
         (Value::List(list), other) => {
             Value::list(list.iter().cloned().chain([other.clone()]).collect())
         }
-        (other, Value::List(list)) => {
-            Value::list([other.clone()].into_iter().chain(list.iter().cloned()).collect())
-        }
+        (other, Value::List(list)) => Value::list(
+            [other.clone()]
+                .into_iter()
+                .chain(list.iter().cloned())
+                .collect(),
+        ),
         (Value::Text(a), Value::Text(b)) => joined(a, b),
         (Value::Text(a), Value::Int(_) | Value::Float(_)) => joined(a, &b.to_string()),
         (Value::Int(_) | Value::Float(_), Value::Text(b)) => joined(&a.to_string(), b),
@@ -70,7 +79,9 @@ fn add(a: &Value, b: &Value) -> Result<Value> {
 fn concat(a: &Value, b: &Value) -> Result<Value> {
     match (a, b) {
         (Value::Null, _) | (_, Value::Null) => Ok(Value::Null),
-        (Value::List(a), Value::List(b)) => Ok(Value::list(a.iter().chain(b.iter()).cloned().collect())),
+        (Value::List(a), Value::List(b)) => {
+            Ok(Value::list(a.iter().chain(b.iter()).cloned().collect()))
+        }
         (Value::Text(a), Value::Text(b)) => Ok(joined(a, b)),
         _ => Err(mismatch("||", a, b)),
     }
@@ -81,7 +92,11 @@ fn joined(a: &str, b: &str) -> Value {
 }
 
 fn mismatch(operator: &str, a: &Value, b: &Value) -> Error {
-    Error::wrong_type(format!("`{operator}` cannot take {} and {}", a.type_name(), b.type_name()))
+    Error::wrong_type(format!(
+        "`{operator}` cannot take {} and {}",
+        a.type_name(),
+        b.type_name()
+    ))
 }
 
 fn arithmetic(operator: Binary, a: &Value, b: &Value) -> Result<Value> {
@@ -112,14 +127,18 @@ fn integers(operator: Binary, a: i64, b: i64) -> Result<Value> {
         Binary::Multiply => a.checked_mul(b),
         Binary::Divide | Binary::Remainder if b == 0 => {
             let message = "an integer cannot be divided by zero";
-            return Err(Error::runtime(Class::ArithmeticError, Detail::DivisionByZero, message)
-                .help("guard it with CASE, or divide floats"));
+            return Err(
+                Error::runtime(Class::ArithmeticError, Detail::DivisionByZero, message)
+                    .help("guard it with CASE, or divide floats"),
+            );
         }
         Binary::Divide => a.checked_div(b),
         Binary::Remainder => a.checked_rem(b),
         _ => return Ok(Value::Float((a as f64).powf(b as f64))),
     };
-    result.map(Value::Int).ok_or_else(|| overflow(operator, a, b))
+    result
+        .map(Value::Int)
+        .ok_or_else(|| overflow(operator, a, b))
 }
 
 fn overflow(operator: Binary, a: i64, b: i64) -> Error {
@@ -149,6 +168,9 @@ pub(super) fn negate(value: &Value) -> Result<Value> {
             .ok_or_else(|| overflow(Binary::Subtract, 0, *value)),
         Value::Float(value) => Ok(Value::Float(-value)),
         Value::Duration(duration) => temporal::negate(duration).map(Value::Duration),
-        other => Err(Error::wrong_type(format!("{} has no negative", other.type_name()))),
+        other => Err(Error::wrong_type(format!(
+            "{} has no negative",
+            other.type_name()
+        ))),
     }
 }

@@ -30,7 +30,12 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { rows: u64::MAX, memory_bytes: 1 << 30, text_bytes: 1 << 20, depth: 200 }
+        Limits {
+            rows: u64::MAX,
+            memory_bytes: 1 << 30,
+            text_bytes: 1 << 20,
+            depth: 200,
+        }
     }
 }
 
@@ -94,7 +99,13 @@ const ROWS_BETWEEN_CHECKS: u64 = 128;
 
 impl<'g> Context<'g> {
     pub fn new(setting: Setting<'g>, open: Open) -> Context<'g> {
-        Context { setting, effects: Effects::default(), open, rows: 0, memory_bytes: 0 }
+        Context {
+            setting,
+            effects: Effects::default(),
+            open,
+            rows: 0,
+            memory_bytes: 0,
+        }
     }
 
     pub fn graph(&self) -> &dyn Graph {
@@ -121,7 +132,11 @@ impl<'g> Context<'g> {
             Access::Read(graph) => *graph,
             Access::Write(graph) => &**graph,
         };
-        Env { graph, now: &self.setting.now, random: &mut *self.setting.random }
+        Env {
+            graph,
+            now: &self.setting.now,
+            random: &mut *self.setting.random,
+        }
     }
 
     /// Counts a row of an operator, and stops a query that was cancelled.

@@ -28,9 +28,10 @@ fn truth(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Option<bool
     match evaluate(expr, row, cx)? {
         Value::Null => Ok(None),
         Value::Bool(value) => Ok(Some(value)),
-        other => {
-            Err(Error::wrong_type(format!("a Boolean is needed, not {}", other.type_name())).at(expr.span))
-        }
+        other => Err(
+            Error::wrong_type(format!("a Boolean is needed, not {}", other.type_name()))
+                .at(expr.span),
+        ),
     }
 }
 
@@ -42,8 +43,12 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
             Some(value) => value.clone(),
             None => {
                 let message = format!("parameter `${name}` has no value");
-                return Err(Error::runtime(Class::ParameterMissing, Detail::MissingParameter, message)
-                    .help("give it with the query"));
+                return Err(Error::runtime(
+                    Class::ParameterMissing,
+                    Detail::MissingParameter,
+                    message,
+                )
+                .help("give it with the query"));
             }
         },
         Kind::List(items) => {
@@ -87,7 +92,10 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
         Kind::Slice(a, low, high) => {
             let list = evaluate(a, row, cx)?;
             let low = low.as_ref().map(|low| evaluate(low, row, cx)).transpose()?;
-            let high = high.as_ref().map(|high| evaluate(high, row, cx)).transpose()?;
+            let high = high
+                .as_ref()
+                .map(|high| evaluate(high, row, cx))
+                .transpose()?;
             access::slice(&list, low.as_ref(), high.as_ref())?
         }
         Kind::Call(function, arguments) => {
@@ -100,13 +108,31 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
             }
             (function.call)(&mut cx.env(), &values)?
         }
-        Kind::Case { operand, branches, otherwise } => {
-            case(operand.as_deref(), branches, otherwise.as_deref(), row, cx)?
-        }
-        Kind::Comprehension { slot, list, predicate, yields } => {
-            comprehension(*slot, list, predicate.as_deref(), yields.as_deref(), row, cx)?
-        }
-        Kind::Reduce { accumulator, start, slot, list, step } => {
+        Kind::Case {
+            operand,
+            branches,
+            otherwise,
+        } => case(operand.as_deref(), branches, otherwise.as_deref(), row, cx)?,
+        Kind::Comprehension {
+            slot,
+            list,
+            predicate,
+            yields,
+        } => comprehension(
+            *slot,
+            list,
+            predicate.as_deref(),
+            yields.as_deref(),
+            row,
+            cx,
+        )?,
+        Kind::Reduce {
+            accumulator,
+            start,
+            slot,
+            list,
+            step,
+        } => {
             let start = evaluate(start, row, cx)?;
             let Some(list) = list_of(list, row, cx)? else {
                 return Ok(Value::Null);
@@ -118,7 +144,12 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
             }
             std::mem::take(&mut row[*accumulator])
         }
-        Kind::Quantified { quantifier, slot, list, predicate } => {
+        Kind::Quantified {
+            quantifier,
+            slot,
+            list,
+            predicate,
+        } => {
             let Some(list) = list_of(list, row, cx)? else {
                 return Ok(Value::Null);
             };
@@ -194,7 +225,9 @@ fn list_of(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Option<Ar
     match evaluate(expr, row, cx)? {
         Value::Null => Ok(None),
         Value::List(list) => Ok(Some(list)),
-        other => Err(Error::wrong_type(format!("a list is needed, not {}", other.type_name())).at(expr.span)),
+        other => Err(
+            Error::wrong_type(format!("a list is needed, not {}", other.type_name())).at(expr.span),
+        ),
     }
 }
 
@@ -230,7 +263,9 @@ fn case(
     row: &mut Row,
     cx: &mut Context<'_>,
 ) -> Result<Value> {
-    let operand = operand.map(|operand| evaluate(operand, row, cx)).transpose()?;
+    let operand = operand
+        .map(|operand| evaluate(operand, row, cx))
+        .transpose()?;
     for (conditions, result) in branches {
         for condition in conditions {
             let chosen = match &operand {
@@ -330,7 +365,10 @@ fn subquery(
 
 /// Builds a path; null if a part is null.
 fn path(parts: &[PathPart], row: &Row) -> Result<Value> {
-    let mut path = Path { nodes: Vec::new(), relationships: Vec::new() };
+    let mut path = Path {
+        nodes: Vec::new(),
+        relationships: Vec::new(),
+    };
     for part in parts {
         match part {
             // The last node of a list of relationships is already there.
@@ -350,7 +388,9 @@ fn path(parts: &[PathPart], row: &Row) -> Result<Value> {
                     return Ok(Value::Null);
                 };
                 for value in list.iter() {
-                    let (Value::Relationship(relationship), Some(last)) = (value, path.nodes.last()) else {
+                    let (Value::Relationship(relationship), Some(last)) =
+                        (value, path.nodes.last())
+                    else {
                         return Ok(Value::Null);
                     };
                     let next = Node::from(relationship.id.other(last.id));

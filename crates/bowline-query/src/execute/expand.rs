@@ -28,7 +28,10 @@ pub(super) struct Expand<'p> {
 /// What is left of the present row.
 enum State {
     None,
-    Single { row: Row, steps: Steps },
+    Single {
+        row: Row,
+        steps: Steps,
+    },
     Walk(Box<Walk>),
     /// Rows that were all found at once.
     Found(std::vec::IntoIter<Row>),
@@ -49,7 +52,11 @@ struct Walk {
 
 impl<'p> Expand<'p> {
     pub fn new(input: Input<'p>, expansion: &'p Expansion) -> Expand<'p> {
-        Expand { input, expansion, state: State::None }
+        Expand {
+            input,
+            expansion,
+            state: State::None,
+        }
     }
 
     /// Begins with a row.
@@ -59,7 +66,10 @@ impl<'p> Expand<'p> {
             Value::Node(node) => node.id,
             Value::Null => return Ok(State::None),
             other => {
-                return Err(Error::wrong_type(format!("a node is needed, not {}", other.type_name())));
+                return Err(Error::wrong_type(format!(
+                    "a node is needed, not {}",
+                    other.type_name()
+                )));
             }
         };
         let mut wanted = Properties::new();
@@ -67,10 +77,14 @@ impl<'p> Expand<'p> {
             wanted.insert(name.clone(), evaluate(value, &mut row, cx)?);
         }
         if expansion.shortest.is_some() {
-            return Ok(State::Found(shortest(expansion, &row, from, &wanted, cx)?.into_iter()));
+            return Ok(State::Found(
+                shortest(expansion, &row, from, &wanted, cx)?.into_iter(),
+            ));
         }
         if expansion.relationship_bound {
-            return Ok(State::Found(self.check_bound(row, from, &wanted, cx)?.into_iter()));
+            return Ok(State::Found(
+                self.check_bound(row, from, &wanted, cx)?.into_iter(),
+            ));
         }
         let steps = Steps::new(from, expansion.direction);
         if expansion.length.is_none() {
@@ -99,7 +113,9 @@ impl<'p> Expand<'p> {
     ) -> Result<Vec<Row>> {
         let expansion = self.expansion;
         let mut ids: Vec<Id> = match &row[expansion.relationship] {
-            Value::Relationship(relationship) if expansion.length.is_none() => vec![relationship.id.clone()],
+            Value::Relationship(relationship) if expansion.length.is_none() => {
+                vec![relationship.id.clone()]
+            }
             Value::List(list) if expansion.length.is_some() => {
                 let relationships = list.iter().map(|value| match value {
                     Value::Relationship(relationship) => Some(relationship.id.clone()),
@@ -184,7 +200,11 @@ impl<'p> Expand<'p> {
             let Some(steps) = walk.stack.last_mut() else {
                 return Ok(None);
             };
-            let next = if depth < most { steps.next(&self.expansion.kinds, cx)? } else { None };
+            let next = if depth < most {
+                steps.next(&self.expansion.kinds, cx)?
+            } else {
+                None
+            };
             let Some(id) = next else {
                 walk.stack.pop();
                 walk.nodes.pop();
@@ -241,8 +261,10 @@ impl Stream for Expand<'_> {
 }
 
 fn list(ids: &[Id], reversed: bool) -> Value {
-    let mut values: Vec<Value> =
-        ids.iter().map(|id| Value::Relationship(Relationship::from(id.clone()))).collect();
+    let mut values: Vec<Value> = ids
+        .iter()
+        .map(|id| Value::Relationship(Relationship::from(id.clone())))
+        .collect();
     if reversed {
         values.reverse();
     }
@@ -284,7 +306,8 @@ fn holds_all(id: &Id, wanted: &Properties, cx: &mut Context<'_>) -> Result<bool>
         return Ok(false);
     };
     Ok(wanted.iter().all(|(name, value)| {
-        held.get(name).is_some_and(|held| held.equals(value) == Some(true))
+        held.get(name)
+            .is_some_and(|held| held.equals(value) == Some(true))
     }))
 }
 
@@ -336,7 +359,9 @@ fn shortest(
                         found_at = distance + 1;
                     }
                 }
-                Some((known, ways)) if *known == distance + 1 && expansion.shortest == Some(Shortest::All) => {
+                Some((known, ways))
+                    if *known == distance + 1 && expansion.shortest == Some(Shortest::All) =>
+                {
                     ways.push(id);
                 }
                 Some(_) => {}

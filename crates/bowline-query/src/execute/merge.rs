@@ -39,6 +39,7 @@ impl Merge<'_> {
         let mut matched = Vec::new();
         let mut stream = (self.open)(self.matching, row.clone());
         while let Some(found) = stream.next(cx)? {
+            cx.charge(&found)?;
             matched.push(found);
         }
         if !matched.is_empty() {
@@ -59,8 +60,14 @@ impl Merge<'_> {
 
     /// A null property would never match, so each run would create another one.
     fn refuse_nulls(&self, row: &mut Row, cx: &mut Context<'_>) -> Result<()> {
-        let nodes = self.nodes.iter().filter_map(|node| node.properties.as_ref());
-        let relationships = self.relationships.iter().filter_map(|r| r.properties.as_ref());
+        let nodes = self
+            .nodes
+            .iter()
+            .filter_map(|node| node.properties.as_ref());
+        let relationships = self
+            .relationships
+            .iter()
+            .filter_map(|r| r.properties.as_ref());
         for properties in nodes.chain(relationships) {
             let Kind::Map(entries) = &properties.kind else {
                 continue;
@@ -68,9 +75,13 @@ impl Merge<'_> {
             for (name, value) in entries {
                 if evaluate(value, row, cx)?.is_null() {
                     let message = format!("MERGE cannot look for a property `{name}` that is null");
-                    return Err(Error::runtime(Class::SemanticError, Detail::MergeReadOwnWrites, message)
-                        .help("use coalesce for a value that is never null")
-                        .at(value.span));
+                    return Err(Error::runtime(
+                        Class::SemanticError,
+                        Detail::MergeReadOwnWrites,
+                        message,
+                    )
+                    .help("use coalesce for a value that is never null")
+                    .at(value.span));
                 }
             }
         }

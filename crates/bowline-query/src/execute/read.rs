@@ -149,10 +149,14 @@ impl Stream for Distinct<'_> {
 /// The number of a SKIP or LIMIT.
 pub(super) fn count(expr: &Expr, cx: &mut Context<'_>) -> Result<u64> {
     let value = evaluate(expr, &mut Vec::new(), cx)?;
-    let syntax = |detail, message: String| Error::runtime(Class::SyntaxError, detail, message).at(expr.span);
+    let syntax =
+        |detail, message: String| Error::runtime(Class::SyntaxError, detail, message).at(expr.span);
     match value {
         Value::Int(count) => u64::try_from(count).map_err(|_| {
-            syntax(Detail::NegativeIntegerArgument, format!("a number of rows cannot be {count}"))
+            syntax(
+                Detail::NegativeIntegerArgument,
+                format!("a number of rows cannot be {count}"),
+            )
         }),
         other => Err(syntax(
             Detail::InvalidArgumentType,

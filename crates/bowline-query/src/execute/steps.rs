@@ -26,12 +26,27 @@ pub(super) struct Steps {
 impl Steps {
     pub fn new(node: BlockId, direction: Direction) -> Steps {
         let both = direction == Direction::Both;
-        let directions = if both { vec![Direction::In, Direction::Out] } else { vec![direction] };
-        Steps { node, directions, both, page: Vec::new().into_iter(), last: None, exhausted: false }
+        let directions = if both {
+            vec![Direction::In, Direction::Out]
+        } else {
+            vec![direction]
+        };
+        Steps {
+            node,
+            directions,
+            both,
+            page: Vec::new().into_iter(),
+            last: None,
+            exhausted: false,
+        }
     }
 
     /// The next relationship of one of the kinds, or of any.
-    pub fn next(&mut self, kinds: &[Name], cx: &mut Context<'_>) -> Result<Option<Arc<RelationshipId>>> {
+    pub fn next(
+        &mut self,
+        kinds: &[Name],
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Arc<RelationshipId>>> {
         loop {
             let Some(direction) = self.directions.last().copied() else {
                 return Ok(None);
@@ -50,7 +65,14 @@ impl Steps {
                 continue;
             }
             let mut page = Vec::new();
-            cx.graph().relationships(self.node, direction, kinds, self.last.as_deref(), PAGE, &mut page)?;
+            cx.graph().relationships(
+                self.node,
+                direction,
+                kinds,
+                self.last.as_deref(),
+                PAGE,
+                &mut page,
+            )?;
             self.exhausted = page.len() < PAGE;
             self.last = page.last().cloned();
             self.page = page.into_iter();

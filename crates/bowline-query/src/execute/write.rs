@@ -17,16 +17,25 @@ use crate::value::{Name, Node, NodeRecord, Properties, Relationship, Relationshi
 
 /// What an operator does to each row.
 pub(super) enum Action<'p> {
-    Create { nodes: &'p [CreateNode], relationships: &'p [CreateRelationship] },
+    Create {
+        nodes: &'p [CreateNode],
+        relationships: &'p [CreateRelationship],
+    },
     Set(&'p [Set]),
     Remove(&'p [Remove]),
-    Foreach { slot: Slot, list: &'p Expr, inner: &'p Plan, open: fn(&'p Plan, Row) -> Input<'p> },
+    Foreach {
+        slot: Slot,
+        list: &'p Expr,
+        inner: &'p Plan,
+        open: fn(&'p Plan, Row) -> Input<'p>,
+    },
 }
 
 pub(super) struct Write<'p> {
     pub input: Input<'p>,
     pub action: Action<'p>,
     pub done: Option<std::vec::IntoIter<Row>>,
+    pub bytes: u64,
 }
 
 impl Stream for Write<'_> {
@@ -35,20 +44,33 @@ impl Stream for Write<'_> {
             let mut rows = Vec::new();
             while let Some(mut row) = self.input.next(cx)? {
                 match &self.action {
-                    Action::Create { nodes, relationships } => {
+                    Action::Create {
+                        nodes,
+                        relationships,
+                    } => {
                         create(nodes, relationships, &mut row, cx)?;
                     }
                     Action::Set(items) => set(items, &mut row, cx)?,
                     Action::Remove(items) => remove(items, &mut row, cx)?,
-                    Action::Foreach { slot, list, inner, open } => {
+                    Action::Foreach {
+                        slot,
+                        list,
+                        inner,
+                        open,
+                    } => {
                         foreach(*slot, list, inner, *open, &mut row, cx)?;
                     }
                 }
+                self.bytes += cx.charge(&row)?;
                 rows.push(row);
             }
             self.done = Some(rows.into_iter());
         }
-        Ok(self.done.as_mut().and_then(Iterator::next))
+        let next = self.done.as_mut().and_then(Iterator::next);
+        if next.is_none() {
+            cx.release(std::mem::take(&mut self.bytes));
+        }
+        Ok(next)
     }
 }
 
@@ -90,7 +112,10 @@ pub(super) fn create(
         cx.effects.nodes_created += 1;
         cx.effects.labels_added += labels.len() as u64;
         cx.effects.properties_set += properties.len() as u64;
-        let record = NodeRecord { labels: labels.into_iter().collect(), properties };
+        let record = NodeRecord {
+            labels: labels.into_iter().collect(),
+            properties,
+        };
         let id = cx.graph_mut()?.create_node(record)?;
         row[node.slot] = Value::Node(Node::from(id));
     }
@@ -101,7 +126,9 @@ pub(super) fn create(
         cx.effects.relationships_created += 1;
         cx.effects.properties_set += properties.len() as u64;
         let kind = relationship.kind.clone();
-        let id = cx.graph_mut()?.create_relationship(source, kind, target, properties)?;
+        let id = cx
+            .graph_mut()?
+            .create_relationship(source, kind, target, properties)?;
         row[relationship.slot] = Value::Relationship(Relationship::from(id));
     }
     Ok(())
@@ -116,7 +143,10 @@ fn end(value: &Value) -> Result<BlockId> {
             "a relationship needs two nodes, but this end is null",
         )
         .help("filter rows without the node before creating")),
-        other => Err(Error::wrong_type(format!("a node is needed, not {}", other.type_name()))),
+        other => Err(Error::wrong_type(format!(
+            "a node is needed, not {}",
+            other.type_name()
+        ))),
     }
 }
 
@@ -125,7 +155,9 @@ fn new_properties(expr: Option<&Expr>, row: &mut Row, cx: &mut Context<'_>) -> R
         return Ok(Properties::new());
     };
     let map = evaluate(expr, row, cx)?;
-    let Some(mut properties) = access::properties(cx.graph(), &map).map_err(|error| error.at(expr.span))? else {
+    let Some(mut properties) =
+        access::properties(cx.graph(), &map).map_err(|error| error.at(expr.span))?
+    else {
         return Ok(Properties::new());
     };
     properties.retain(|_, value| !value.is_null());
@@ -140,8 +172,10 @@ fn check_storable(name: &str, value: &Value) -> Result<()> {
         return Ok(());
     }
     let message = format!("property `{name}` cannot hold {}", value.type_name());
-    Err(Error::runtime(Class::TypeError, Detail::InvalidPropertyType, message)
-        .help("properties hold simple values and lists of them"))
+    Err(
+        Error::runtime(Class::TypeError, Detail::InvalidPropertyType, message)
+            .help("properties hold simple values and lists of them"),
+    )
 }
 
 /// A node or a relationship, with what it holds now.
@@ -154,15 +188,22 @@ impl Entity {
     fn load(value: &Value, cx: &Context<'_>) -> Result<Option<Entity>> {
         Ok(match value {
             Value::Null => None,
-            Value::Node(node) => {
-                Some(Entity::Node(node.clone(), (*node_record(cx.graph(), node)?).clone()))
-            }
+            Value::Node(node) => Some(Entity::Node(
+                node.clone(),
+                (*node_record(cx.graph(), node)?).clone(),
+            )),
             Value::Relationship(relationship) => {
                 let properties = relationship_properties(cx.graph(), relationship)?;
-                Some(Entity::Relationship(relationship.clone(), (*properties).clone()))
+                Some(Entity::Relationship(
+                    relationship.clone(),
+                    (*properties).clone(),
+                ))
             }
             other => {
-                let message = format!("a node or a relationship is needed, not {}", other.type_name());
+                let message = format!(
+                    "a node or a relationship is needed, not {}",
+                    other.type_name()
+                );
                 return Err(Error::wrong_type(message));
             }
         })
@@ -189,7 +230,8 @@ impl Entity {
         match self {
             Entity::Node(node, record) => cx.graph_mut()?.set_node(node.id, record)?,
             Entity::Relationship(relationship, properties) => {
-                cx.graph_mut()?.set_relationship(&relationship.id, properties)?;
+                cx.graph_mut()?
+                    .set_relationship(&relationship.id, properties)?;
             }
         }
         Ok(())
@@ -210,10 +252,18 @@ pub(super) fn set(items: &[Set], row: &mut Row, cx: &mut Context<'_>) -> Result<
                     cx.effects.properties_set += 1;
                 }
             }
-            Set::Properties { target, value, replace, span } => {
+            Set::Properties {
+                target,
+                value,
+                replace,
+                span,
+            } => {
                 let new = evaluate(value, row, cx)?;
-                let new = access::properties(cx.graph(), &new).map_err(|error| error.at(value.span))?;
-                let Some(mut entity) = Entity::load(&row[*target], cx).map_err(|error| error.at(*span))? else {
+                let new =
+                    access::properties(cx.graph(), &new).map_err(|error| error.at(value.span))?;
+                let Some(mut entity) =
+                    Entity::load(&row[*target], cx).map_err(|error| error.at(*span))?
+                else {
                     continue;
                 };
                 let Some(new) = new else {
@@ -224,12 +274,18 @@ pub(super) fn set(items: &[Set], row: &mut Row, cx: &mut Context<'_>) -> Result<
                     entity.properties().clear();
                 }
                 for (name, new) in new {
-                    entity.put(&name, new).map_err(|error| error.at(value.span))?;
+                    entity
+                        .put(&name, new)
+                        .map_err(|error| error.at(value.span))?;
                     cx.effects.properties_set += 1;
                 }
                 entity.store(cx)?;
             }
-            Set::Labels { target, labels, span } => {
+            Set::Labels {
+                target,
+                labels,
+                span,
+            } => {
                 change_labels(&row[*target].clone(), cx, |held| {
                     let before = held.len();
                     held.extend(labels.iter().cloned());
@@ -255,7 +311,11 @@ fn remove(items: &[Remove], row: &mut Row, cx: &mut Context<'_>) -> Result<()> {
                     }
                 }
             }
-            Remove::Labels { target, labels, span } => {
+            Remove::Labels {
+                target,
+                labels,
+                span,
+            } => {
                 change_labels(&row[*target].clone(), cx, |held| {
                     let before = held.len();
                     held.retain(|label| !labels.contains(label));
@@ -288,12 +348,17 @@ fn change_labels(
             } else {
                 cx.effects.labels_removed += changed.unsigned_abs();
             }
-            let record =
-                NodeRecord { labels: labels.into_iter().collect(), properties: record.properties.clone() };
+            let record = NodeRecord {
+                labels: labels.into_iter().collect(),
+                properties: record.properties.clone(),
+            };
             cx.graph_mut()?.set_node(node.id, record)?;
             Ok(())
         }
-        other => Err(Error::wrong_type(format!("a node is needed, not {}", other.type_name()))),
+        other => Err(Error::wrong_type(format!(
+            "a node is needed, not {}",
+            other.type_name()
+        ))),
     }
 }
 
@@ -340,8 +405,12 @@ fn doom(value: &Value, expr: &Expr, doomed: &mut Doomed) -> Result<()> {
             doomed.relationships.insert(relationship.id.clone());
         }
         Value::Path(path) => {
-            doomed.nodes.extend(path.nodes.iter().map(|node| (node.id, expr.span)));
-            doomed.relationships.extend(path.relationships.iter().map(|r| r.id.clone()));
+            doomed
+                .nodes
+                .extend(path.nodes.iter().map(|node| (node.id, expr.span)));
+            doomed
+                .relationships
+                .extend(path.relationships.iter().map(|r| r.id.clone()));
         }
         other => {
             let message = format!("{} cannot be deleted", other.type_name());

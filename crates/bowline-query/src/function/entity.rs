@@ -7,14 +7,56 @@ use crate::value::{Node, NodeRecord, Properties, Relationship, Type, Value};
 pub(super) const FUNCTIONS: &[Function] = &[
     function("labels", 1, 1, &[&[Type::Node]], Type::List, labels),
     function("type", 1, 1, &[&[Type::Relationship]], Type::Text, kind),
-    function("properties", 1, 1, &[&[Type::Node, Type::Relationship, Type::Map]], Type::Map, properties),
-    function("keys", 1, 1, &[&[Type::Node, Type::Relationship, Type::Map]], Type::List, keys),
-    function("startNode", 1, 1, &[&[Type::Relationship]], Type::Node, start_node),
-    function("endNode", 1, 1, &[&[Type::Relationship]], Type::Node, end_node),
+    function(
+        "properties",
+        1,
+        1,
+        &[&[Type::Node, Type::Relationship, Type::Map]],
+        Type::Map,
+        properties,
+    ),
+    function(
+        "keys",
+        1,
+        1,
+        &[&[Type::Node, Type::Relationship, Type::Map]],
+        Type::List,
+        keys,
+    ),
+    function(
+        "startNode",
+        1,
+        1,
+        &[&[Type::Relationship]],
+        Type::Node,
+        start_node,
+    ),
+    function(
+        "endNode",
+        1,
+        1,
+        &[&[Type::Relationship]],
+        Type::Node,
+        end_node,
+    ),
     function("nodes", 1, 1, &[&[Type::Path]], Type::List, nodes),
-    function("relationships", 1, 1, &[&[Type::Path]], Type::List, relationships),
+    function(
+        "relationships",
+        1,
+        1,
+        &[&[Type::Path]],
+        Type::List,
+        relationships,
+    ),
     function("length", 1, 1, &[&[Type::Path]], Type::Int, length),
-    function("elementId", 1, 1, &[&[Type::Node, Type::Relationship]], Type::Text, element_id),
+    function(
+        "elementId",
+        1,
+        1,
+        &[&[Type::Node, Type::Relationship]],
+        Type::Text,
+        element_id,
+    ),
     lenient("exists", 1, 1, Type::Bool, exists),
     lenient("coalesce", 1, usize::MAX, Type::Any, coalesce),
 ];
@@ -26,8 +68,12 @@ fn invalid(name: &str, wanted: &str, value: &Value) -> Error {
 }
 
 fn deleted() -> Error {
-    Error::runtime(Class::EntityNotFound, Detail::DeletedEntityAccess, "this was deleted by the query")
-        .help("read what you need before DELETE, in a WITH")
+    Error::runtime(
+        Class::EntityNotFound,
+        Detail::DeletedEntityAccess,
+        "this was deleted by the query",
+    )
+    .help("read what you need before DELETE, in a WITH")
 }
 
 fn record(env: &Env<'_>, node: &Node) -> Result<std::sync::Arc<NodeRecord>> {
@@ -35,14 +81,22 @@ fn record(env: &Env<'_>, node: &Node) -> Result<std::sync::Arc<NodeRecord>> {
 }
 
 fn held(env: &Env<'_>, relationship: &Relationship) -> Result<std::sync::Arc<Properties>> {
-    env.graph.relationship(&relationship.id)?.ok_or_else(deleted)
+    env.graph
+        .relationship(&relationship.id)?
+        .ok_or_else(deleted)
 }
 
 fn labels(env: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     match &values[0] {
         Value::Node(node) => {
             let record = record(env, node)?;
-            Ok(Value::list(record.labels.iter().map(|label| Value::Text(label.clone())).collect()))
+            Ok(Value::list(
+                record
+                    .labels
+                    .iter()
+                    .map(|label| Value::Text(label.clone()))
+                    .collect(),
+            ))
         }
         other => Err(invalid("labels", "a node", other)),
     }
@@ -70,7 +124,9 @@ fn properties(env: &mut Env<'_>, values: &[Value]) -> Result<Value> {
 
 fn keys(env: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     let properties = all_properties(env, "keys", &values[0])?;
-    Ok(Value::list(properties.into_keys().map(Value::Text).collect()))
+    Ok(Value::list(
+        properties.into_keys().map(Value::Text).collect(),
+    ))
 }
 
 fn start_node(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
@@ -89,16 +145,22 @@ fn end_node(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
 
 fn nodes(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     match &values[0] {
-        Value::Path(path) => Ok(Value::list(path.nodes.iter().cloned().map(Value::Node).collect())),
+        Value::Path(path) => Ok(Value::list(
+            path.nodes.iter().cloned().map(Value::Node).collect(),
+        )),
         other => Err(invalid("nodes", "a path", other)),
     }
 }
 
 fn relationships(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     match &values[0] {
-        Value::Path(path) => {
-            Ok(Value::list(path.relationships.iter().cloned().map(Value::Relationship).collect()))
-        }
+        Value::Path(path) => Ok(Value::list(
+            path.relationships
+                .iter()
+                .cloned()
+                .map(Value::Relationship)
+                .collect(),
+        )),
         other => Err(invalid("relationships", "a path", other)),
     }
 }
@@ -115,7 +177,10 @@ fn element_id(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
         Value::Node(node) => Ok(Value::from(node.id.to_string())),
         Value::Relationship(relationship) => {
             let id = &relationship.id;
-            Ok(Value::from(format!("{}-{}-{}-{}", id.source, id.kind, id.target, id.discriminator)))
+            Ok(Value::from(format!(
+                "{}-{}-{}-{}",
+                id.source, id.kind, id.target, id.discriminator
+            )))
         }
         other => Err(invalid("elementId", "a node or a relationship", other)),
     }
@@ -126,5 +191,9 @@ fn exists(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
 }
 
 fn coalesce(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
-    Ok(values.iter().find(|value| !value.is_null()).cloned().unwrap_or_default())
+    Ok(values
+        .iter()
+        .find(|value| !value.is_null())
+        .cloned()
+        .unwrap_or_default())
 }

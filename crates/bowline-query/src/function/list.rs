@@ -11,11 +11,24 @@ pub(super) const FUNCTIONS: &[Function] = &[
     function("head", 1, 1, LIST, Type::Any, head),
     function("last", 1, 1, LIST, Type::Any, last),
     function("tail", 1, 1, LIST, Type::List, tail),
-    function("reverse", 1, 1, &[&[Type::List, Type::Text]], Type::Any, reverse),
+    function(
+        "reverse",
+        1,
+        1,
+        &[&[Type::List, Type::Text]],
+        Type::Any,
+        reverse,
+    ),
     function("range", 2, 3, &[], Type::List, range),
-    function("isEmpty", 1, 1, &[&[Type::List, Type::Text, Type::Map]], Type::Bool, is_empty),
+    function(
+        "isEmpty",
+        1,
+        1,
+        &[&[Type::List, Type::Text, Type::Map]],
+        Type::Bool,
+        is_empty,
+    ),
 ];
-
 
 fn size(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     match &values[0] {
@@ -33,15 +46,23 @@ fn list<'v>(name: &str, value: &'v Value) -> Result<&'v [Value]> {
 }
 
 fn head(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
-    Ok(list("head", &values[0])?.first().cloned().unwrap_or_default())
+    Ok(list("head", &values[0])?
+        .first()
+        .cloned()
+        .unwrap_or_default())
 }
 
 fn last(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
-    Ok(list("last", &values[0])?.last().cloned().unwrap_or_default())
+    Ok(list("last", &values[0])?
+        .last()
+        .cloned()
+        .unwrap_or_default())
 }
 
 fn tail(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
-    Ok(Value::list(list("tail", &values[0])?.iter().skip(1).cloned().collect()))
+    Ok(Value::list(
+        list("tail", &values[0])?.iter().skip(1).cloned().collect(),
+    ))
 }
 
 fn reverse(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
@@ -85,9 +106,17 @@ fn range(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     let count = (i128::from(to) - i128::from(from)) / i128::from(step) + 1;
     if count > RANGE_MAX {
         let message = format!("this range has {count} elements, more than {RANGE_MAX}");
-        return Err(Error::runtime(Class::ArgumentError, Detail::NumberOutOfRange, message));
+        return Err(Error::runtime(
+            Class::ArgumentError,
+            Detail::NumberOutOfRange,
+            message,
+        ));
     }
     let ahead = if step > 0 { from <= to } else { from >= to };
     let count = if ahead { count } else { 0 };
-    Ok(Value::list((0..count).map(|i| Value::Int((i128::from(from) + i * i128::from(step)) as i64)).collect()))
+    Ok(Value::list(
+        (0..count)
+            .map(|i| Value::Int((i128::from(from) + i * i128::from(step)) as i64))
+            .collect(),
+    ))
 }

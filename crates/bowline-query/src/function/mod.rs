@@ -53,7 +53,15 @@ const fn function(
     result: Type,
     call: Code,
 ) -> Function {
-    Function { name, least, most, arguments, result, strict: true, call }
+    Function {
+        name,
+        least,
+        most,
+        arguments,
+        result,
+        strict: true,
+        call,
+    }
 }
 
 /// A row of a function that looks at nulls itself.
@@ -64,23 +72,47 @@ const fn lenient(
     result: Type,
     call: Code,
 ) -> Function {
-    Function { name, least, most, arguments: &[], result, strict: false, call }
+    Function {
+        name,
+        least,
+        most,
+        arguments: &[],
+        result,
+        strict: false,
+        call,
+    }
 }
 
-const TABLES: [&[Function]; 5] =
-    [entity::FUNCTIONS, list::FUNCTIONS, number::FUNCTIONS, text::FUNCTIONS, clock::FUNCTIONS];
+const TABLES: [&[Function]; 5] = [
+    entity::FUNCTIONS,
+    list::FUNCTIONS,
+    number::FUNCTIONS,
+    text::FUNCTIONS,
+    clock::FUNCTIONS,
+];
 
 /// The function of the name.
 pub(crate) fn find(name: &str) -> Option<&'static Function> {
-    TABLES.iter().copied().flatten().find(|function| function.name.eq_ignore_ascii_case(name))
+    TABLES
+        .iter()
+        .copied()
+        .flatten()
+        .find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
 /// All names.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
-    TABLES.iter().copied().flatten().map(|function| function.name)
+    TABLES
+        .iter()
+        .copied()
+        .flatten()
+        .map(|function| function.name)
 }
 
 /// The error of a call whose argument has a wrong type.
 fn wrong(name: &str, wanted: &str, value: &Value) -> Error {
-    Error::wrong_type(format!("`{name}` takes {wanted}, not {}", value.type_name()))
+    Error::wrong_type(format!(
+        "`{name}` takes {wanted}, not {}",
+        value.type_name()
+    ))
 }

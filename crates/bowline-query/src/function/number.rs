@@ -9,30 +9,68 @@ const NUMBER: &[&[Type]] = &[&[Type::Number]];
 pub(super) const FUNCTIONS: &[Function] = &[
     function("abs", 1, 1, NUMBER, Type::Number, abs),
     function("sign", 1, 1, NUMBER, Type::Int, sign),
-    function("ceil", 1, 1, NUMBER, Type::Float, |_, v| float("ceil", v, f64::ceil)),
-    function("floor", 1, 1, NUMBER, Type::Float, |_, v| float("floor", v, f64::floor)),
-    function("round", 1, 1, NUMBER, Type::Float, |_, v| float("round", v, |x| (x + 0.5).floor())),
-    function("sqrt", 1, 1, NUMBER, Type::Float, |_, v| float("sqrt", v, f64::sqrt)),
-    function("exp", 1, 1, NUMBER, Type::Float, |_, v| float("exp", v, f64::exp)),
-    function("log", 1, 1, NUMBER, Type::Float, |_, v| float("log", v, f64::ln)),
-    function("log10", 1, 1, NUMBER, Type::Float, |_, v| float("log10", v, f64::log10)),
-    function("sin", 1, 1, NUMBER, Type::Float, |_, v| float("sin", v, f64::sin)),
-    function("cos", 1, 1, NUMBER, Type::Float, |_, v| float("cos", v, f64::cos)),
-    function("tan", 1, 1, NUMBER, Type::Float, |_, v| float("tan", v, f64::tan)),
-    function("cot", 1, 1, NUMBER, Type::Float, |_, v| float("cot", v, |x| 1.0 / x.tan())),
-    function("asin", 1, 1, NUMBER, Type::Float, |_, v| float("asin", v, f64::asin)),
-    function("acos", 1, 1, NUMBER, Type::Float, |_, v| float("acos", v, f64::acos)),
-    function("atan", 1, 1, NUMBER, Type::Float, |_, v| float("atan", v, f64::atan)),
+    function("ceil", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("ceil", v, f64::ceil)
+    }),
+    function("floor", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("floor", v, f64::floor)
+    }),
+    function("round", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("round", v, |x| (x + 0.5).floor())
+    }),
+    function("sqrt", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("sqrt", v, f64::sqrt)
+    }),
+    function("exp", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("exp", v, f64::exp)
+    }),
+    function("log", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("log", v, f64::ln)
+    }),
+    function("log10", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("log10", v, f64::log10)
+    }),
+    function("sin", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("sin", v, f64::sin)
+    }),
+    function("cos", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("cos", v, f64::cos)
+    }),
+    function("tan", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("tan", v, f64::tan)
+    }),
+    function("cot", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("cot", v, |x| 1.0 / x.tan())
+    }),
+    function("asin", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("asin", v, f64::asin)
+    }),
+    function("acos", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("acos", v, f64::acos)
+    }),
+    function("atan", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("atan", v, f64::atan)
+    }),
     function("atan2", 2, 2, NUMBER, Type::Float, atan2),
-    function("degrees", 1, 1, NUMBER, Type::Float, |_, v| float("degrees", v, f64::to_degrees)),
-    function("radians", 1, 1, NUMBER, Type::Float, |_, v| float("radians", v, f64::to_radians)),
+    function("degrees", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("degrees", v, f64::to_degrees)
+    }),
+    function("radians", 1, 1, NUMBER, Type::Float, |_, v| {
+        float("radians", v, f64::to_radians)
+    }),
     function("haversin", 1, 1, NUMBER, Type::Float, |_, v| {
         float("haversin", v, |x| (1.0 - x.cos()) / 2.0)
     }),
     function("isNaN", 1, 1, NUMBER, Type::Bool, is_nan),
-    function("pi", 0, 0, &[], Type::Float, |_, _| Ok(Value::Float(std::f64::consts::PI))),
-    function("e", 0, 0, &[], Type::Float, |_, _| Ok(Value::Float(std::f64::consts::E))),
-    function("rand", 0, 0, &[], Type::Float, |env, _| Ok(Value::Float((env.random)()))),
+    function("pi", 0, 0, &[], Type::Float, |_, _| {
+        Ok(Value::Float(std::f64::consts::PI))
+    }),
+    function("e", 0, 0, &[], Type::Float, |_, _| {
+        Ok(Value::Float(std::f64::consts::E))
+    }),
+    function("rand", 0, 0, &[], Type::Float, |env, _| {
+        Ok(Value::Float((env.random)()))
+    }),
     function("toInteger", 1, 1, &[], Type::Int, to_integer),
     function("toFloat", 1, 1, &[], Type::Float, to_float),
     function("toBoolean", 1, 1, &[], Type::Bool, to_boolean),
@@ -72,7 +110,9 @@ fn sign(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
 }
 
 fn atan2(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
-    Ok(Value::Float(number("atan2", &values[0])?.atan2(number("atan2", &values[1])?)))
+    Ok(Value::Float(
+        number("atan2", &values[0])?.atan2(number("atan2", &values[1])?),
+    ))
 }
 
 fn is_nan(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {

@@ -1,19 +1,29 @@
 //! Functions of text.
 
 use super::{Env, Function, function, wrong};
+use crate::calendar::{show_date, show_datetime, show_time, show_zoned};
 use crate::error::{Class, Detail, Error, Result};
-use crate::temporal::{show_date, show_datetime, show_time, show_zoned};
 use crate::value::{Type, Value};
 
 const TEXT: &[&[Type]] = &[&[Type::Text]];
 const PART: &[&[Type]] = &[&[Type::Text], &[Type::Int]];
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    function("toUpper", 1, 1, TEXT, Type::Text, |_, v| map("toUpper", v, str::to_uppercase)),
-    function("toLower", 1, 1, TEXT, Type::Text, |_, v| map("toLower", v, str::to_lowercase)),
-    function("trim", 1, 1, TEXT, Type::Text, |_, v| map("trim", v, |t| t.trim().to_owned())),
-    function("lTrim", 1, 1, TEXT, Type::Text, |_, v| map("lTrim", v, |t| t.trim_start().to_owned())),
-    function("rTrim", 1, 1, TEXT, Type::Text, |_, v| map("rTrim", v, |t| t.trim_end().to_owned())),
+    function("toUpper", 1, 1, TEXT, Type::Text, |_, v| {
+        map("toUpper", v, str::to_uppercase)
+    }),
+    function("toLower", 1, 1, TEXT, Type::Text, |_, v| {
+        map("toLower", v, str::to_lowercase)
+    }),
+    function("trim", 1, 1, TEXT, Type::Text, |_, v| {
+        map("trim", v, |t| t.trim().to_owned())
+    }),
+    function("lTrim", 1, 1, TEXT, Type::Text, |_, v| {
+        map("lTrim", v, |t| t.trim_start().to_owned())
+    }),
+    function("rTrim", 1, 1, TEXT, Type::Text, |_, v| {
+        map("rTrim", v, |t| t.trim_end().to_owned())
+    }),
     function("replace", 3, 3, TEXT, Type::Text, replace),
     function("split", 2, 2, TEXT, Type::List, split),
     function("substring", 2, 3, PART, Type::Text, substring),
@@ -55,7 +65,11 @@ fn count(name: &str, value: &Value) -> Result<usize> {
     match value {
         Value::Int(count) => usize::try_from(*count).map_err(|_| {
             let message = format!("`{name}` takes a number of characters, not {count}");
-            Error::runtime(Class::ArgumentError, Detail::NegativeIntegerArgument, message)
+            Error::runtime(
+                Class::ArgumentError,
+                Detail::NegativeIntegerArgument,
+                message,
+            )
         }),
         other => Err(wrong(name, "an integer", other)),
     }
@@ -64,23 +78,37 @@ fn count(name: &str, value: &Value) -> Result<usize> {
 fn substring(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     let whole = text("substring", &values[0])?;
     let start = count("substring", &values[1])?;
-    let length = values.get(2).map_or(Ok(usize::MAX), |length| count("substring", length))?;
-    Ok(Value::from(whole.chars().skip(start).take(length).collect::<String>()))
+    let length = values
+        .get(2)
+        .map_or(Ok(usize::MAX), |length| count("substring", length))?;
+    Ok(Value::from(
+        whole.chars().skip(start).take(length).collect::<String>(),
+    ))
 }
 
 fn left(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     let length = count("left", &values[1])?;
-    Ok(Value::from(text("left", &values[0])?.chars().take(length).collect::<String>()))
+    Ok(Value::from(
+        text("left", &values[0])?
+            .chars()
+            .take(length)
+            .collect::<String>(),
+    ))
 }
 
 fn right(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     let whole = text("right", &values[0])?;
-    let skipped = whole.chars().count().saturating_sub(count("right", &values[1])?);
+    let skipped = whole
+        .chars()
+        .count()
+        .saturating_sub(count("right", &values[1])?);
     Ok(Value::from(whole.chars().skip(skipped).collect::<String>()))
 }
 
 fn length(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
-    Ok(Value::Int(text("char_length", &values[0])?.chars().count() as i64))
+    Ok(Value::Int(
+        text("char_length", &values[0])?.chars().count() as i64
+    ))
 }
 
 fn to_string(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
@@ -95,7 +123,11 @@ fn to_string(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
         Value::Duration(duration) => duration.to_string(),
         other => {
             let message = format!("`toString` cannot convert {}", other.type_name());
-            return Err(Error::runtime(Class::TypeError, Detail::InvalidArgumentValue, message));
+            return Err(Error::runtime(
+                Class::TypeError,
+                Detail::InvalidArgumentValue,
+                message,
+            ));
         }
     }))
 }

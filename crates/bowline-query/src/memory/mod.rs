@@ -41,7 +41,9 @@ impl MemoryGraph {
 
     /// All relationships.
     pub fn all_relationships(&self) -> impl Iterator<Item = (&RelationshipId, &Properties)> {
-        self.relationships.iter().map(|(id, properties)| (&**id, &**properties))
+        self.relationships
+            .iter()
+            .map(|(id, properties)| (&**id, &**properties))
     }
 
     fn outgoing(&self, node: BlockId) -> impl Iterator<Item = &Arc<RelationshipId>> {
@@ -110,7 +112,11 @@ impl Graph for MemoryGraph {
     fn node_count(&self, label: Option<&str>) -> StoreResult<u64> {
         let count = match label {
             None => self.nodes.len(),
-            Some(label) => self.nodes.values().filter(|record| record.has_label(label)).count(),
+            Some(label) => self
+                .nodes
+                .values()
+                .filter(|record| record.has_label(label))
+                .count(),
         };
         Ok(count as u64)
     }
@@ -141,7 +147,12 @@ impl GraphMut for MemoryGraph {
         }
         self.next_discriminator += 1;
         let discriminator = self.next_discriminator;
-        let id = Arc::new(RelationshipId { source, kind, target, discriminator });
+        let id = Arc::new(RelationshipId {
+            source,
+            kind,
+            target,
+            discriminator,
+        });
         self.relationships.insert(id.clone(), Arc::new(properties));
         self.incoming.entry(target).or_default().insert(id.clone());
         Ok(id)
@@ -153,12 +164,15 @@ impl GraphMut for MemoryGraph {
     }
 
     fn set_relationship(&mut self, id: &RelationshipId, properties: Properties) -> StoreResult<()> {
-        self.relationships.insert(Arc::new(id.clone()), Arc::new(properties));
+        self.relationships
+            .insert(Arc::new(id.clone()), Arc::new(properties));
         Ok(())
     }
 
     fn delete_node(&mut self, id: BlockId) -> StoreResult<()> {
-        if self.outgoing(id).next().is_some() || self.incoming.get(&id).is_some_and(|i| !i.is_empty()) {
+        if self.outgoing(id).next().is_some()
+            || self.incoming.get(&id).is_some_and(|i| !i.is_empty())
+        {
             return Err("a node with relationships cannot be deleted".into());
         }
         self.nodes.remove(&id);

@@ -30,12 +30,36 @@ pub(crate) enum Kind {
     Index(Box<Expr>, Box<Expr>),
     Slice(Box<Expr>, Option<Box<Expr>>, Option<Box<Expr>>),
     Call(&'static Function, Vec<Expr>),
-    Case { operand: Option<Box<Expr>>, branches: Vec<(Vec<Expr>, Expr)>, otherwise: Option<Box<Expr>> },
-    Comprehension { slot: Slot, list: Box<Expr>, predicate: Option<Box<Expr>>, yields: Option<Box<Expr>> },
-    Reduce { accumulator: Slot, start: Box<Expr>, slot: Slot, list: Box<Expr>, step: Box<Expr> },
-    Quantified { quantifier: Quantifier, slot: Slot, list: Box<Expr>, predicate: Box<Expr> },
+    Case {
+        operand: Option<Box<Expr>>,
+        branches: Vec<(Vec<Expr>, Expr)>,
+        otherwise: Option<Box<Expr>>,
+    },
+    Comprehension {
+        slot: Slot,
+        list: Box<Expr>,
+        predicate: Option<Box<Expr>>,
+        yields: Option<Box<Expr>>,
+    },
+    Reduce {
+        accumulator: Slot,
+        start: Box<Expr>,
+        slot: Slot,
+        list: Box<Expr>,
+        step: Box<Expr>,
+    },
+    Quantified {
+        quantifier: Quantifier,
+        slot: Slot,
+        list: Box<Expr>,
+        predicate: Box<Expr>,
+    },
     /// A plan that is opened with the present row. `yields` is evaluated on its rows, for a list.
-    Subquery { kind: Subquery, plan: Box<Plan>, yields: Option<Box<Expr>> },
+    Subquery {
+        kind: Subquery,
+        plan: Box<Plan>,
+        yields: Option<Box<Expr>>,
+    },
     /// A path of the values of these slots.
     Path(Vec<PathPart>),
 }

@@ -12,30 +12,84 @@ pub(crate) enum Plan {
     /// One row: the one with which the plan was opened.
     Argument,
     /// For each row, each node, or each with the label.
-    Scan { input: Box<Plan>, slot: Slot, label: Option<Name> },
+    Scan {
+        input: Box<Plan>,
+        slot: Slot,
+        label: Option<Name>,
+    },
     /// Rows whose slot holds a node.
-    IsNode { input: Box<Plan>, slot: Slot, span: Span },
-    Expand { input: Box<Plan>, expansion: Box<Expansion> },
-    Filter { input: Box<Plan>, predicate: Expr },
-    Project { input: Box<Plan>, items: Vec<(Slot, Expr)> },
+    IsNode {
+        input: Box<Plan>,
+        slot: Slot,
+        span: Span,
+    },
+    Expand {
+        input: Box<Plan>,
+        expansion: Box<Expansion>,
+    },
+    Filter {
+        input: Box<Plan>,
+        predicate: Expr,
+    },
+    Project {
+        input: Box<Plan>,
+        items: Vec<(Slot, Expr)>,
+    },
     /// For each group of rows with equivalent keys, one row of the keys and the aggregates.
-    Aggregate { input: Box<Plan>, keys: Vec<(Slot, Expr)>, aggregates: Vec<Aggregate> },
-    Distinct { input: Box<Plan>, slots: Vec<Slot> },
+    Aggregate {
+        input: Box<Plan>,
+        keys: Vec<(Slot, Expr)>,
+        aggregates: Vec<Aggregate>,
+    },
+    Distinct {
+        input: Box<Plan>,
+        slots: Vec<Slot>,
+    },
     /// The flag is true for descending.
-    Sort { input: Box<Plan>, keys: Vec<(Expr, bool)>, limit: Option<Expr> },
-    Skip { input: Box<Plan>, count: Expr },
+    Sort {
+        input: Box<Plan>,
+        keys: Vec<(Expr, bool)>,
+        limit: Option<Expr>,
+    },
+    Skip {
+        input: Box<Plan>,
+        count: Expr,
+    },
     /// `drain`: the input writes, so it is read to its end.
-    Limit { input: Box<Plan>, count: Expr, drain: bool },
-    Unwind { input: Box<Plan>, slot: Slot, list: Expr },
+    Limit {
+        input: Box<Plan>,
+        count: Expr,
+        drain: bool,
+    },
+    Unwind {
+        input: Box<Plan>,
+        slot: Slot,
+        list: Expr,
+    },
     /// For each row of the input, the rows of `inner` opened with it; if there are none, the row itself with nulls.
-    Optional { input: Box<Plan>, inner: Box<Plan>, nulls: Vec<Slot> },
+    Optional {
+        input: Box<Plan>,
+        inner: Box<Plan>,
+        nulls: Vec<Slot>,
+    },
     /// For each row of the input, the rows of `inner` opened with it.
-    Apply { input: Box<Plan>, inner: Box<Plan> },
+    Apply {
+        input: Box<Plan>,
+        inner: Box<Plan>,
+    },
     /// The rows of all inputs.
-    Union { inputs: Vec<Plan> },
+    Union {
+        inputs: Vec<Plan>,
+    },
     /// All rows of the input, which are read to the end before the first is yielded.
-    Eager { input: Box<Plan> },
-    Create { input: Box<Plan>, nodes: Vec<CreateNode>, relationships: Vec<CreateRelationship> },
+    Eager {
+        input: Box<Plan>,
+    },
+    Create {
+        input: Box<Plan>,
+        nodes: Vec<CreateNode>,
+        relationships: Vec<CreateRelationship>,
+    },
     /// Rows of `matching`, or, if it has none, a row of what is created.
     Merge {
         input: Box<Plan>,
@@ -46,14 +100,36 @@ pub(crate) enum Plan {
         on_match: Vec<Set>,
         paths: Vec<(Slot, Expr)>,
     },
-    Set { input: Box<Plan>, items: Vec<Set> },
-    Remove { input: Box<Plan>, items: Vec<Remove> },
-    Delete { input: Box<Plan>, expressions: Vec<Expr>, detach: bool },
-    Call { input: Box<Plan>, procedure: Name, arguments: Vec<Expr>, outputs: Vec<(usize, Slot)> },
+    Set {
+        input: Box<Plan>,
+        items: Vec<Set>,
+    },
+    Remove {
+        input: Box<Plan>,
+        items: Vec<Remove>,
+    },
+    Delete {
+        input: Box<Plan>,
+        expressions: Vec<Expr>,
+        detach: bool,
+    },
+    Call {
+        input: Box<Plan>,
+        procedure: Name,
+        arguments: Vec<Expr>,
+        outputs: Vec<(usize, Slot)>,
+    },
     /// Reads its input to the end and yields nothing.
-    Discard { input: Box<Plan> },
+    Discard {
+        input: Box<Plan>,
+    },
     /// For each row, for each value of the list, `inner` is run for its writes.
-    Foreach { input: Box<Plan>, slot: Slot, list: Expr, inner: Box<Plan> },
+    Foreach {
+        input: Box<Plan>,
+        slot: Slot,
+        list: Expr,
+        inner: Box<Plan>,
+    },
 }
 
 /// A step, or several, from a node that the row holds.
@@ -123,15 +199,35 @@ pub(crate) struct CreateRelationship {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Set {
-    Property { target: Expr, key: Name, value: Expr },
-    Properties { target: Slot, value: Expr, replace: bool, span: Span },
-    Labels { target: Slot, labels: Vec<Name>, span: Span },
+    Property {
+        target: Expr,
+        key: Name,
+        value: Expr,
+    },
+    Properties {
+        target: Slot,
+        value: Expr,
+        replace: bool,
+        span: Span,
+    },
+    Labels {
+        target: Slot,
+        labels: Vec<Name>,
+        span: Span,
+    },
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Remove {
-    Property { target: Expr, key: Name },
-    Labels { target: Slot, labels: Vec<Name>, span: Span },
+    Property {
+        target: Expr,
+        key: Name,
+    },
+    Labels {
+        target: Slot,
+        labels: Vec<Name>,
+        span: Span,
+    },
 }
 
 impl Plan {
@@ -143,7 +239,9 @@ impl Plan {
             Plan::Optional { input, inner, .. }
             | Plan::Apply { input, inner }
             | Plan::Foreach { input, inner, .. } => vec![input, inner],
-            Plan::Merge { input, matching, .. } => vec![input, matching],
+            Plan::Merge {
+                input, matching, ..
+            } => vec![input, matching],
             Plan::Scan { input, .. }
             | Plan::IsNode { input, .. }
             | Plan::Expand { input, .. }

@@ -51,18 +51,46 @@ pub(crate) struct Clause {
 
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum ClauseKind {
-    Match { optional: bool, patterns: Vec<Pattern>, predicate: Option<Expr> },
-    Unwind { list: Expr, variable: Ident },
-    With { projection: Projection, predicate: Option<Expr> },
+    Match {
+        optional: bool,
+        patterns: Vec<Pattern>,
+        predicate: Option<Expr>,
+    },
+    Unwind {
+        list: Expr,
+        variable: Ident,
+    },
+    With {
+        projection: Projection,
+        predicate: Option<Expr>,
+    },
     Return(Projection),
     Create(Vec<Pattern>),
-    Merge { pattern: Pattern, on_create: Vec<SetItem>, on_match: Vec<SetItem> },
+    Merge {
+        pattern: Pattern,
+        on_create: Vec<SetItem>,
+        on_match: Vec<SetItem>,
+    },
     Set(Vec<SetItem>),
     Remove(Vec<RemoveItem>),
-    Delete { detach: bool, expressions: Vec<Expr> },
-    Call { name: Ident, arguments: Option<Vec<Expr>>, yields: Option<Yield> },
-    Subquery { scope: Option<Vec<Ident>>, query: Query },
-    Foreach { variable: Ident, list: Expr, clauses: Vec<Clause> },
+    Delete {
+        detach: bool,
+        expressions: Vec<Expr>,
+    },
+    Call {
+        name: Ident,
+        arguments: Option<Vec<Expr>>,
+        yields: Option<Yield>,
+    },
+    Subquery {
+        scope: Option<Vec<Ident>>,
+        query: Query,
+    },
+    Foreach {
+        variable: Ident,
+        list: Expr,
+        clauses: Vec<Clause>,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -96,10 +124,21 @@ pub(crate) struct ProjectionItem {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum SetItem {
     /// The expression is a property.
-    Property { target: Expr, key: Ident, value: Expr },
+    Property {
+        target: Expr,
+        key: Ident,
+        value: Expr,
+    },
     /// `=` replaces all properties, `+=` adds.
-    Properties { target: Ident, value: Expr, replace: bool },
-    Labels { target: Ident, labels: Vec<Name> },
+    Properties {
+        target: Ident,
+        value: Expr,
+        replace: bool,
+    },
+    Labels {
+        target: Ident,
+        labels: Vec<Name>,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -236,7 +275,10 @@ pub(crate) enum ExprKind {
     Parameter(Name),
     List(Vec<Expr>),
     Map(Vec<(Name, Expr)>),
-    MapProjection { base: Box<Expr>, items: Vec<MapItem> },
+    MapProjection {
+        base: Box<Expr>,
+        items: Vec<MapItem>,
+    },
     Not(Box<Expr>),
     Negate(Box<Expr>),
     Plus(Box<Expr>),
@@ -248,13 +290,41 @@ pub(crate) enum ExprKind {
     Property(Box<Expr>, Ident),
     Index(Box<Expr>, Box<Expr>),
     Slice(Box<Expr>, Option<Box<Expr>>, Option<Box<Expr>>),
-    Call { name: Ident, distinct: bool, arguments: Vec<Expr> },
+    Call {
+        name: Ident,
+        distinct: bool,
+        arguments: Vec<Expr>,
+    },
     CountAll,
-    Case { operand: Option<Box<Expr>>, branches: Vec<(Vec<Expr>, Expr)>, otherwise: Option<Box<Expr>> },
-    Comprehension { variable: Ident, list: Box<Expr>, predicate: Option<Box<Expr>>, yields: Option<Box<Expr>> },
-    PatternComprehension { pattern: Box<Pattern>, predicate: Option<Box<Expr>>, yields: Box<Expr> },
-    Reduce { accumulator: Ident, start: Box<Expr>, variable: Ident, list: Box<Expr>, step: Box<Expr> },
-    Quantified { quantifier: Quantifier, variable: Ident, list: Box<Expr>, predicate: Box<Expr> },
+    Case {
+        operand: Option<Box<Expr>>,
+        branches: Vec<(Vec<Expr>, Expr)>,
+        otherwise: Option<Box<Expr>>,
+    },
+    Comprehension {
+        variable: Ident,
+        list: Box<Expr>,
+        predicate: Option<Box<Expr>>,
+        yields: Option<Box<Expr>>,
+    },
+    PatternComprehension {
+        pattern: Box<Pattern>,
+        predicate: Option<Box<Expr>>,
+        yields: Box<Expr>,
+    },
+    Reduce {
+        accumulator: Ident,
+        start: Box<Expr>,
+        variable: Ident,
+        list: Box<Expr>,
+        step: Box<Expr>,
+    },
+    Quantified {
+        quantifier: Quantifier,
+        variable: Ident,
+        list: Box<Expr>,
+        predicate: Box<Expr>,
+    },
     Subquery(Subquery, Box<Query>),
     Pattern(Box<Pattern>),
 }
@@ -303,7 +373,11 @@ impl Expr {
                 low.iter().chain(high).for_each(|bound| visit(bound));
             }
             ExprKind::Call { arguments, .. } => arguments.iter().for_each(visit),
-            ExprKind::Case { operand, branches, otherwise } => {
+            ExprKind::Case {
+                operand,
+                branches,
+                otherwise,
+            } => {
                 operand.iter().for_each(|operand| visit(operand));
                 for (conditions, value) in branches {
                     conditions.iter().for_each(&mut *visit);
@@ -311,21 +385,34 @@ impl Expr {
                 }
                 otherwise.iter().for_each(|otherwise| visit(otherwise));
             }
-            ExprKind::Comprehension { list, predicate, yields, .. } => {
+            ExprKind::Comprehension {
+                list,
+                predicate,
+                yields,
+                ..
+            } => {
                 visit(list);
                 predicate.iter().chain(yields).for_each(|part| visit(part));
             }
-            ExprKind::PatternComprehension { pattern, predicate, yields } => {
+            ExprKind::PatternComprehension {
+                pattern,
+                predicate,
+                yields,
+            } => {
                 pattern.for_each_expression(visit);
                 predicate.iter().for_each(|part| visit(part));
                 visit(yields);
             }
-            ExprKind::Reduce { start, list, step, .. } => {
+            ExprKind::Reduce {
+                start, list, step, ..
+            } => {
                 visit(start);
                 visit(list);
                 visit(step);
             }
-            ExprKind::Quantified { list, predicate, .. } => {
+            ExprKind::Quantified {
+                list, predicate, ..
+            } => {
                 visit(list);
                 visit(predicate);
             }
@@ -337,10 +424,17 @@ impl Expr {
 impl Pattern {
     pub fn for_each_expression<'a>(&'a self, visit: &mut dyn FnMut(&'a Expr)) {
         for node in &self.nodes {
-            node.properties.iter().chain(&node.predicate).for_each(&mut *visit);
+            node.properties
+                .iter()
+                .chain(&node.predicate)
+                .for_each(&mut *visit);
         }
         for relationship in &self.relationships {
-            relationship.properties.iter().chain(&relationship.predicate).for_each(&mut *visit);
+            relationship
+                .properties
+                .iter()
+                .chain(&relationship.predicate)
+                .for_each(&mut *visit);
         }
     }
 }

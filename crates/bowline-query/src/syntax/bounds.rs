@@ -1,87 +1,213 @@
 //! Bounds on the text of a query, checked before anything recurses over it.
 //!
-//! The parser and every later pass recurse once per level of nesting. Levels come from brackets, from prefix operators
-//! (`NOT NOT x`), from chains of binary operators, which nest to the left, and from `CASE`. One scan of the tokens
-//! counts them: brackets and `CASE` open and close, operators add up within their bracket.
+//! Every pass after the parser, and the destructor of its tree, recurse once per level of nesting. One scan of the tokens
+//! finds a bound on the levels: brackets and `CASE` nest what is in them; so does every operator of a chain, since
+//! `1 + 2 + 3` and `a.b.c` nest to the left; and so does a bracket after a value, as in `list[0][1]`.
+//!
+//! A comma, and a keyword that begins a clause or a branch of `CASE`, begin a new chain. A logical operator ends the
+//! chains of the operators below it. A keyword counts only where no operand can stand, which is after a complete one:
+//! otherwise it may be a name, and a chain of such names must not escape the count.
 
 use open_cypher::{Keyword, TokenKind};
 
 use crate::error::{Detail, Error, Result, Span};
 
+/// What is open: the text itself, a bracket, or a `CASE`.
+#[derive(Default)]
+struct Level {
+    is_case: bool,
+    /// AND, OR, XOR and NOT in the present chain.
+    logical: usize,
+    /// Other operators since the last of them.
+    others: usize,
+}
+
+impl Level {
+    fn depth(&self) -> usize {
+        self.logical + self.others
+    }
+}
+
+struct Levels {
+    open: Vec<Level>,
+    depth: usize,
+}
+
+impl Levels {
+    fn top(&mut self) -> &mut Level {
+        self.open.last_mut().expect("the outermost level stays")
+    }
+
+    fn push(&mut self, is_case: bool) {
+        // What follows the bracket may belong to what is in it.
+        self.other();
+        self.open.push(Level {
+            is_case,
+            ..Level::default()
+        });
+        self.depth += 1;
+    }
+
+    fn pop(&mut self) {
+        if self.open.len() > 1 {
+            let level = self.open.pop().unwrap_or_default();
+            self.depth -= level.depth() + 1;
+        }
+    }
+
+    fn close_bracket(&mut self) {
+        while self.open.len() > 1 && self.top().is_case {
+            self.pop();
+        }
+        self.pop();
+    }
+
+    fn other(&mut self) {
+        self.top().others += 1;
+        self.depth += 1;
+    }
+
+    fn logical(&mut self) {
+        let level = self.top();
+        let ended = std::mem::take(&mut level.others);
+        level.logical += 1;
+        self.depth = self.depth + 1 - ended;
+    }
+
+    fn restart(&mut self) {
+        let level = self.top();
+        let ended = level.depth();
+        (level.logical, level.others) = (0, 0);
+        self.depth -= ended;
+    }
+}
+
 /// Refuses a text that is too long or too deeply nested.
 pub(super) fn check(text: &str, text_bytes_max: usize, depth_max: usize) -> Result<()> {
     if text.len() > text_bytes_max {
-        let span = Span { start: text_bytes_max, end: text_bytes_max };
-        let message = format!("the query has {} bytes, more than {text_bytes_max}", text.len());
+        let span = Span {
+            start: text_bytes_max,
+            end: text_bytes_max,
+        };
+        let message = format!(
+            "the query has {} bytes, more than {text_bytes_max}",
+            text.len()
+        );
         return Err(Error::syntax(Detail::QueryTooLong, message, span)
             .help("pass data as parameters, or raise the limit `text_bytes`"));
     }
-    // One count per open bracket: the operators seen in it. Its depth is the sum of all.
-    let mut operators = vec![0usize];
-    let mut depth = 0usize;
+    let mut levels = Levels {
+        open: vec![Level::default()],
+        depth: 0,
+    };
+    let mut before: Option<TokenKind> = None;
     for token in open_cypher::lex(text).tokens {
-        match token.kind {
-            TokenKind::LeftParen
-            | TokenKind::LeftBracket
-            | TokenKind::LeftBrace
-            | TokenKind::Keyword(Keyword::Case) => {
-                operators.push(1);
-                depth += 1;
-            }
-            TokenKind::RightParen
-            | TokenKind::RightBracket
-            | TokenKind::RightBrace
-            | TokenKind::Keyword(Keyword::End) => {
-                if operators.len() > 1 {
-                    depth -= operators.pop().unwrap_or(0);
-                }
-            }
-            // A new item or clause starts anew.
-            TokenKind::Comma | TokenKind::Semicolon => reset(&mut operators, &mut depth),
-            TokenKind::Keyword(keyword) if starts_clause(keyword) => reset(&mut operators, &mut depth),
-            TokenKind::Keyword(Keyword::And | Keyword::Or | Keyword::Xor | Keyword::Not) => {
-                depth += 1;
-                *operators.last_mut().expect("the outermost level stays") += 1;
-            }
-            kind if nests(kind) => {
-                depth += 1;
-                *operators.last_mut().expect("the outermost level stays") += 1;
-            }
-            _ => {}
+        let kind = token.kind;
+        if kind.is_trivia() {
+            continue;
         }
-        if depth > depth_max {
-            let span = Span { start: token.span.start, end: token.span.end };
+        count(kind, before, &mut levels);
+        before = Some(kind);
+        if levels.depth > depth_max {
+            let span = Span {
+                start: token.span.start,
+                end: token.span.end,
+            };
             let message = format!("the query is nested more than {depth_max} levels deep here");
-            return Err(Error::syntax(Detail::QueryTooDeep, message, span)
-                .help("use a list with IN instead of a chain of OR, and parameters instead of literals"));
+            return Err(Error::syntax(Detail::QueryTooDeep, message, span).help(
+                "use a list with IN instead of a chain of OR, and parameters instead of literals",
+            ));
         }
     }
     Ok(())
 }
 
-fn reset(operators: &mut [usize], depth: &mut usize) {
-    let base = usize::from(operators.len() > 1);
-    let last = operators.last_mut().expect("the outermost level stays");
-    *depth -= *last - base;
-    *last = base;
+fn count(kind: TokenKind, before: Option<TokenKind>, levels: &mut Levels) {
+    match kind {
+        TokenKind::LeftParen | TokenKind::LeftBracket | TokenKind::LeftBrace => levels.push(false),
+        TokenKind::RightParen | TokenKind::RightBracket | TokenKind::RightBrace => {
+            levels.close_bracket()
+        }
+        TokenKind::Comma | TokenKind::Semicolon => levels.restart(),
+        TokenKind::Keyword(keyword) => count_keyword(keyword, ends_operand(before), levels),
+        kind if is_operator(kind) => levels.other(),
+        _ => {}
+    }
+}
+
+fn count_keyword(keyword: Keyword, after_operand: bool, levels: &mut Levels) {
+    match keyword {
+        Keyword::Case if !after_operand => levels.push(true),
+        Keyword::End if after_operand && levels.top().is_case => levels.pop(),
+        Keyword::When | Keyword::Then | Keyword::Else if after_operand && levels.top().is_case => {
+            levels.restart();
+        }
+        Keyword::And | Keyword::Or | Keyword::Xor if after_operand => levels.logical(),
+        Keyword::Not => levels.logical(),
+        Keyword::In | Keyword::Is | Keyword::Starts | Keyword::Ends | Keyword::Contains => {
+            levels.other()
+        }
+        keyword if after_operand && starts_clause(keyword) && !levels.top().is_case => {
+            levels.restart()
+        }
+        _ => {}
+    }
+}
+
+/// Whether a token can be the last of an operand, so that a keyword after it is none.
+fn ends_operand(token: Option<TokenKind>) -> bool {
+    match token {
+        None => true,
+        Some(TokenKind::Keyword(keyword)) => matches!(
+            keyword,
+            Keyword::Null
+                | Keyword::True
+                | Keyword::False
+                | Keyword::End
+                | Keyword::Optional
+                | Keyword::Create
+                | Keyword::Match
+                | Keyword::Union
+                | Keyword::All
+                | Keyword::Asc
+                | Keyword::Desc
+        ),
+        Some(kind) => {
+            kind.is_literal()
+                || matches!(
+                    kind,
+                    TokenKind::Identifier
+                        | TokenKind::EscapedIdentifier
+                        | TokenKind::Parameter
+                        | TokenKind::RightParen
+                        | TokenKind::RightBracket
+                        | TokenKind::RightBrace
+                        | TokenKind::Star
+                )
+        }
+    }
 }
 
 fn starts_clause(keyword: Keyword) -> bool {
     matches!(
         keyword,
         Keyword::Match
+            | Keyword::Optional
             | Keyword::With
             | Keyword::Return
             | Keyword::Where
             | Keyword::Create
             | Keyword::Merge
             | Keyword::Set
+            | Keyword::Delete
+            | Keyword::Remove
             | Keyword::Unwind
             | Keyword::Union
+            | Keyword::Call
     )
 }
 
-fn nests(kind: TokenKind) -> bool {
+fn is_operator(kind: TokenKind) -> bool {
     matches!(
         kind,
         TokenKind::Plus
@@ -91,6 +217,9 @@ fn nests(kind: TokenKind) -> bool {
             | TokenKind::Percent
             | TokenKind::Caret
             | TokenKind::Bang
+            | TokenKind::Ampersand
+            | TokenKind::Pipe
+            | TokenKind::Colon
             | TokenKind::Dot
             | TokenKind::DoublePipe
             | TokenKind::Equal

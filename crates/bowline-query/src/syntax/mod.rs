@@ -20,21 +20,37 @@ pub(crate) fn parse(text: &str, text_bytes_max: usize, depth_max: usize) -> Resu
 fn syntax_error(text: &str, errors: &open_cypher::ParseErrors) -> Error {
     use open_cypher::DiagnosticCode;
     let Some(first) = errors.diagnostics().first() else {
-        return Error::syntax(Detail::UnexpectedSyntax, "the query cannot be read", Span::default());
+        return Error::syntax(
+            Detail::UnexpectedSyntax,
+            "the query cannot be read",
+            Span::default(),
+        );
     };
-    let span = Span { start: first.primary_span.start, end: first.primary_span.end };
+    let span = Span {
+        start: first.primary_span.start,
+        end: first.primary_span.end,
+    };
     let part = text.get(span.start..span.end).unwrap_or("");
     let (detail, help) = match first.code {
         DiagnosticCode::InvalidNumber => (Detail::InvalidNumberLiteral, None),
         DiagnosticCode::InvalidEscape => (Detail::InvalidUnicodeLiteral, None),
-        DiagnosticCode::InvalidToken if part.chars().any(|c| !c.is_ascii() && !c.is_alphanumeric()) => {
+        DiagnosticCode::InvalidToken
+            if part.chars().any(|c| !c.is_ascii() && !c.is_alphanumeric()) =>
+        {
             (Detail::InvalidUnicodeCharacter, None)
         }
         _ => guess(text, span, &first.message),
     };
     // A long list of what could follow helps nobody.
-    let (head, expected) = first.message.split_once("; expected").unwrap_or((&first.message, ""));
-    let message = if expected.matches('`').count() > 12 { head } else { &first.message };
+    let (head, expected) = first
+        .message
+        .split_once("; expected")
+        .unwrap_or((&first.message, ""));
+    let message = if expected.matches('`').count() > 12 {
+        head
+    } else {
+        &first.message
+    };
     let error = Error::syntax(detail, message, span);
     match help.map(str::to_owned).or(first.help.clone()) {
         Some(help) => error.help(help),
@@ -46,15 +62,21 @@ fn syntax_error(text: &str, errors: &open_cypher::ParseErrors) -> Error {
 fn guess(text: &str, span: Span, message: &str) -> (Detail, Option<&'static str>) {
     let before = text.get(..span.start).unwrap_or("");
     let part = text.get(span.start..span.end).unwrap_or("");
-    let in_relationship = ["`]`", "`WHERE`", "`{`"].iter().all(|token| message.contains(token));
-    let run = before.rfind(|c: char| !c.is_ascii_alphanumeric()).map_or(0, |at| at + 1);
+    let in_relationship = ["`]`", "`WHERE`", "`{`"]
+        .iter()
+        .all(|token| message.contains(token));
+    let run = before
+        .rfind(|c: char| !c.is_ascii_alphanumeric())
+        .map_or(0, |at| at + 1);
     if part.eq_ignore_ascii_case("YIELD") && message.contains("`(`") {
         let help = "write the arguments of the procedure in brackets";
         (Detail::InvalidArgumentPassingMode, Some(help))
     } else if matches!(part, ".." | "-") && in_relationship {
         let help = "write a length as *, *2, *1..3, *1.. or *..3";
         (Detail::InvalidRelationshipPattern, Some(help))
-    } else if before[run..].starts_with(|c: char| c.is_ascii_digit()) {
+    } else if part.starts_with(|c: char| c.is_ascii_alphabetic())
+        && before[run..].starts_with(|c: char| c.is_ascii_digit())
+    {
         (Detail::InvalidNumberLiteral, None)
     } else {
         (Detail::UnexpectedSyntax, None)

@@ -4,10 +4,10 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 
 use super::calculate::add_months;
-use super::duration::Duration;
 use super::fields::Held;
-use super::offset::nanos_of;
-use super::{NANOS, out_of_range};
+use crate::calendar::Duration;
+use crate::calendar::nanos_of;
+use crate::calendar::{NANOS, out_of_range};
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -26,7 +26,11 @@ pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
     let (mut a, mut b) = (held(from)?, held(to)?);
     // A local time is one of the day of an instant, whose zone may have changed its offset on that day.
     for (time, other) in [(&mut a, &b.clone()), (&mut b, &held(from)?)] {
-        if time.date.is_none() && time.zone.is_none() && other.zone.is_some() && other.date.is_some() {
+        if time.date.is_none()
+            && time.zone.is_none()
+            && other.zone.is_some()
+            && other.date.is_some()
+        {
             if matches!(span, Span::Seconds | Span::All) {
                 time.date = other.date;
             }
@@ -37,14 +41,20 @@ pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
     }
     if let (Some(zone), Some(_)) = (a.zone.clone(), b.zone.clone()) {
         let moved = instant(&b)?.with_time_zone(zone);
-        b = Held { date: Some(moved.date()), time: Some(moved.time()), zone: Some(moved.time_zone().clone()) };
+        b = Held {
+            date: Some(moved.date()),
+            time: Some(moved.time()),
+            zone: Some(moved.time_zone().clone()),
+        };
     } else if let Some(zone) = a.zone.clone().or_else(|| b.zone.clone()) {
         a.zone = Some(zone.clone());
         b.zone = Some(zone);
     }
     let (start, end) = (local(&a)?, local(&b)?);
     let exact = match a.zone {
-        Some(_) => instant(&b)?.timestamp().as_nanosecond() - instant(&a)?.timestamp().as_nanosecond(),
+        Some(_) => {
+            instant(&b)?.timestamp().as_nanosecond() - instant(&a)?.timestamp().as_nanosecond()
+        }
         None => end.duration_since(start).as_nanos(),
     };
     let duration = match span {
@@ -55,10 +65,14 @@ pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
             let months = whole_months(start, end)?;
             let moved = add_months(start.date(), months)?.to_datetime(start.time());
             let days = whole_days(moved, end);
-            let moved = moved.checked_add(jiff::Span::new().days(days)).map_err(|_| out_of_range())?;
+            let moved = moved
+                .checked_add(jiff::Span::new().days(days))
+                .map_err(|_| out_of_range())?;
             let rest = match &a.zone {
                 Some(zone) => {
-                    let at = moved.to_zoned_datetime(zone.clone()).map_err(|_| out_of_range())?;
+                    let at = moved
+                        .to_zoned_datetime(zone.clone())
+                        .map_err(|_| out_of_range())?;
                     instant(&b)?.timestamp().as_nanosecond() - at.timestamp().as_nanosecond()
                 }
                 None => end.duration_since(moved).as_nanos(),
@@ -71,7 +85,10 @@ pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
 
 fn held(value: &Value) -> Result<Held> {
     Held::of(value).ok_or_else(|| {
-        Error::wrong_type(format!("a temporal value is needed, not {}", value.type_name()))
+        Error::wrong_type(format!(
+            "a temporal value is needed, not {}",
+            value.type_name()
+        ))
     })
 }
 
@@ -81,7 +98,9 @@ fn local(held: &Held) -> Result<civil::DateTime> {
 
 fn instant(held: &Held) -> Result<jiff::ZonedDateTime> {
     let zone = held.zone.clone().unwrap_or(TimeZone::UTC);
-    local(held)?.to_zoned_datetime(zone).map_err(|_| out_of_range())
+    local(held)?
+        .to_zoned_datetime(zone)
+        .map_err(|_| out_of_range())
 }
 
 /// Between two times of day, one of which may come from a value with a date.

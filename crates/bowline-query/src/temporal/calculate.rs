@@ -3,10 +3,10 @@
 use jiff::SignedDuration;
 use jiff::civil;
 
-use super::duration::Duration;
-use super::offset::{OffsetTime, nanos_of, time_of};
 use super::read::calendar;
-use super::{NANOS, SECONDS_PER_DAY, out_of_range};
+use crate::calendar::Duration;
+use crate::calendar::{NANOS, SECONDS_PER_DAY, out_of_range};
+use crate::calendar::{OffsetTime, nanos_of, time_of};
 use crate::error::{Error, Result};
 use crate::syntax::ast::Binary;
 use crate::value::Value;
@@ -18,10 +18,13 @@ pub(crate) fn calculate(operator: Binary, a: &Value, b: &Value) -> Result<Option
         (Binary::Subtract, Value::Duration(a), Value::Duration(b)) => {
             Value::Duration(a.plus(&b.negated()?)?)
         }
-        (Binary::Add, value, Value::Duration(duration)) | (Binary::Add, Value::Duration(duration), value) => {
+        (Binary::Add, value, Value::Duration(duration))
+        | (Binary::Add, Value::Duration(duration), value) => {
             return shift(value, duration);
         }
-        (Binary::Subtract, value, Value::Duration(duration)) => return shift(value, &duration.negated()?),
+        (Binary::Subtract, value, Value::Duration(duration)) => {
+            return shift(value, &duration.negated()?);
+        }
         (Binary::Multiply, Value::Duration(duration), number)
         | (Binary::Multiply, number, Value::Duration(duration)) => {
             let Some(factor) = number_of(number) else {
@@ -49,7 +52,11 @@ pub(crate) fn calculate(operator: Binary, a: &Value, b: &Value) -> Result<Option
 /// Division part by part, which loses less than a multiplication by the inverse.
 fn divided(duration: &Duration, divisor: f64) -> Result<Duration> {
     let nanos = (duration.total_nanos() as f64 / divisor).trunc() as i128;
-    Duration::fractional(duration.months as f64 / divisor, duration.days as f64 / divisor, nanos)
+    Duration::fractional(
+        duration.months as f64 / divisor,
+        duration.days as f64 / divisor,
+        nanos,
+    )
 }
 
 pub(crate) fn negate(duration: &Duration) -> Result<Duration> {
@@ -72,9 +79,10 @@ fn shift(value: &Value, duration: &Duration) -> Result<Option<Value>> {
             Value::Date(add_days(add_months(*date, duration.months)?, days)?)
         }
         Value::LocalTime(time) => Value::LocalTime(add_time(*time, duration)),
-        Value::Time(time) => {
-            Value::Time(OffsetTime { time: add_time(time.time, duration), offset: time.offset })
-        }
+        Value::Time(time) => Value::Time(OffsetTime {
+            time: add_time(time.time, duration),
+            offset: time.offset,
+        }),
         Value::LocalDateTime(datetime) => {
             let date = add_days(add_months(datetime.date(), duration.months)?, duration.days)?;
             let moved = date
@@ -111,10 +119,16 @@ pub(super) fn add_months(date: civil::Date, months: i64) -> Result<civil::Date> 
     let count = i64::from(date.year()) * 12 + i64::from(date.month()) - 1 + months;
     let first = calendar(count.div_euclid(12), count.rem_euclid(12) + 1, 1)?;
     let day = date.day().min(first.days_in_month());
-    calendar(i64::from(first.year()), i64::from(first.month()), i64::from(day))
+    calendar(
+        i64::from(first.year()),
+        i64::from(first.month()),
+        i64::from(day),
+    )
 }
 
 fn add_days(date: civil::Date, days: i64) -> Result<civil::Date> {
-    let span = jiff::Span::new().try_days(days).map_err(|_| out_of_range())?;
+    let span = jiff::Span::new()
+        .try_days(days)
+        .map_err(|_| out_of_range())?;
     date.checked_add(span).map_err(|_| out_of_range())
 }

@@ -6,13 +6,14 @@ use jiff::civil::{self, ISOWeekDate, Weekday};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Timestamp, ZonedDateTime};
 
-use super::duration::Duration;
-use super::offset::OffsetTime;
 use super::parts::day_of_quarter;
 use super::read::{
-    calendar, read_date, read_datetime, read_duration, read_offset_time, read_time, read_zone, read_zoned,
+    calendar, read_date, read_datetime, read_duration, read_offset_time, read_time, read_zone,
+    read_zoned,
 };
-use super::{NANOS, out_of_range};
+use crate::calendar::Duration;
+use crate::calendar::OffsetTime;
+use crate::calendar::{NANOS, out_of_range};
 use crate::error::{Error, Result};
 use crate::value::{Properties, Value};
 
@@ -55,16 +56,21 @@ impl Held {
             Value::Date(date) => held(Some(*date), None, None),
             Value::LocalTime(time) => held(None, Some(*time), None),
             Value::Time(time) => held(None, Some(time.time), Some(TimeZone::fixed(time.offset))),
-            Value::LocalDateTime(datetime) => held(Some(datetime.date()), Some(datetime.time()), None),
-            Value::DateTime(zoned) => {
-                held(Some(zoned.date()), Some(zoned.time()), Some(zoned.time_zone().clone()))
+            Value::LocalDateTime(datetime) => {
+                held(Some(datetime.date()), Some(datetime.time()), None)
             }
+            Value::DateTime(zoned) => held(
+                Some(zoned.date()),
+                Some(zoned.time()),
+                Some(zoned.time_zone().clone()),
+            ),
             _ => None,
         }
     }
 
     pub fn datetime(&self) -> Option<civil::DateTime> {
-        self.date.map(|date| date.to_datetime(self.time.unwrap_or(civil::Time::midnight())))
+        self.date
+            .map(|date| date.to_datetime(self.time.unwrap_or(civil::Time::midnight())))
     }
 }
 
@@ -73,7 +79,10 @@ pub(crate) fn now(shape: Shape, now: &ZonedDateTime) -> Value {
     match shape {
         Shape::Date => Value::Date(now.date()),
         Shape::LocalTime => Value::LocalTime(now.time()),
-        Shape::Time => Value::Time(OffsetTime { time: now.time(), offset: now.offset() }),
+        Shape::Time => Value::Time(OffsetTime {
+            time: now.time(),
+            offset: now.offset(),
+        }),
         Shape::LocalDateTime => Value::LocalDateTime(now.datetime()),
         Shape::DateTime => Value::datetime(now.clone()),
         Shape::Duration => Value::Duration(Duration::default()),
@@ -91,7 +100,10 @@ pub(crate) fn read_text(shape: Shape, text: &str) -> Result<Value> {
         Shape::LocalTime => Value::LocalTime(read_time(text)?),
         Shape::Time => {
             let (time, offset) = read_offset_time(text)?;
-            Value::Time(OffsetTime { time, offset: offset.unwrap_or(Offset::UTC) })
+            Value::Time(OffsetTime {
+                time,
+                offset: offset.unwrap_or(Offset::UTC),
+            })
         }
         Shape::LocalDateTime => Value::LocalDateTime(read_datetime(text)?),
         Shape::DateTime => {
@@ -115,10 +127,16 @@ pub(crate) fn from_value(shape: Shape, value: &Value) -> Result<Value> {
     if let (Shape::Duration, Value::Duration(_)) = (shape, value) {
         return Ok(value.clone());
     }
-    let held = Held::of(value)
-        .ok_or_else(|| Error::wrong_type(format!("{} is not {}", value.type_name(), shape.name())))?;
-    assemble(shape, held.date, held.time, held.zone)
-        .ok_or_else(|| Error::wrong_type(format!("{} holds too little for {}", value.type_name(), shape.name())))?
+    let held = Held::of(value).ok_or_else(|| {
+        Error::wrong_type(format!("{} is not {}", value.type_name(), shape.name()))
+    })?;
+    assemble(shape, held.date, held.time, held.zone).ok_or_else(|| {
+        Error::wrong_type(format!(
+            "{} holds too little for {}",
+            value.type_name(),
+            shape.name()
+        ))
+    })?
 }
 
 /// Puts a value together. `None` if a part is missing.
@@ -150,17 +168,28 @@ fn assemble(
 }
 
 /// The offset of a zone. A named zone needs a date; without one, the epoch's is taken.
-fn offset_of(date: Option<civil::Date>, time: civil::Time, zone: Option<&TimeZone>) -> Result<Offset> {
+fn offset_of(
+    date: Option<civil::Date>,
+    time: civil::Time,
+    zone: Option<&TimeZone>,
+) -> Result<Offset> {
     let Some(zone) = zone else {
         return Ok(Offset::UTC);
     };
     let date = date.unwrap_or(civil::date(1970, 1, 1));
-    let zoned = date.to_datetime(time).to_zoned_datetime(zone.clone()).map_err(|_| out_of_range())?;
+    let zoned = date
+        .to_datetime(time)
+        .to_zoned_datetime(zone.clone())
+        .map_err(|_| out_of_range())?;
     Ok(zoned.offset())
 }
 
 pub(super) fn zoned(datetime: civil::DateTime, zone: TimeZone) -> Result<Value> {
-    Ok(Value::DateTime(Arc::new(datetime.to_zoned_datetime(zone).map_err(|_| out_of_range())?)))
+    Ok(Value::DateTime(Arc::new(
+        datetime
+            .to_zoned_datetime(zone)
+            .map_err(|_| out_of_range())?,
+    )))
 }
 
 pub(crate) fn from_epoch(seconds: i64, nanos: i64) -> Result<Value> {
@@ -178,17 +207,38 @@ pub(crate) fn build(shape: Shape, map: &Properties) -> Result<Value> {
 }
 
 const PARTS: [&str; 21] = [
-    "date", "time", "datetime", "year", "quarter", "month", "week", "day", "dayOfWeek", "dayOfQuarter",
-    "ordinalDay", "hour", "minute", "second", "millisecond", "microsecond", "nanosecond", "timezone",
-    "epochSeconds", "epochMillis", "weekYear",
+    "date",
+    "time",
+    "datetime",
+    "year",
+    "quarter",
+    "month",
+    "week",
+    "day",
+    "dayOfWeek",
+    "dayOfQuarter",
+    "ordinalDay",
+    "hour",
+    "minute",
+    "second",
+    "millisecond",
+    "microsecond",
+    "nanosecond",
+    "timezone",
+    "epochSeconds",
+    "epochMillis",
+    "weekYear",
 ];
 
 /// A value from named parts, which replace those of a base.
 pub(super) fn build_over(shape: Shape, map: &Properties, base: Held) -> Result<Value> {
     if let Some(unknown) = map.keys().find(|key| !PARTS.contains(&&***key)) {
-        let near = crate::error::nearest(unknown, PARTS).map(|near| format!("did you mean `{near}`?"));
-        return Err(Error::wrong_value(format!("{} has no part `{unknown}`", shape.name()))
-            .help(near.unwrap_or_else(|| format!("the parts are: {}", PARTS.join(", ")))));
+        let near =
+            crate::error::nearest(unknown, PARTS).map(|near| format!("did you mean `{near}`?"));
+        return Err(
+            Error::wrong_value(format!("{} has no part `{unknown}`", shape.name()))
+                .help(near.unwrap_or_else(|| format!("the parts are: {}", PARTS.join(", ")))),
+        );
     }
     if let Some(value) = epoch(map)? {
         return match text_part(map, "timezone")? {
@@ -202,12 +252,19 @@ pub(super) fn build_over(shape: Shape, map: &Properties, base: Held) -> Result<V
         };
     }
     let mut base = base;
-    for (key, has_date, has_time) in [("date", true, false), ("time", false, true), ("datetime", true, true)] {
+    for (key, has_date, has_time) in [
+        ("date", true, false),
+        ("time", false, true),
+        ("datetime", true, true),
+    ] {
         let Some(value) = map.get(key).filter(|value| !value.is_null()) else {
             continue;
         };
         let held = Held::of(value).ok_or_else(|| {
-            Error::wrong_type(format!("`{key}` is a temporal value, not {}", value.type_name()))
+            Error::wrong_type(format!(
+                "`{key}` is a temporal value, not {}",
+                value.type_name()
+            ))
         })?;
         if has_date {
             base.date = held.date.or(base.date);
@@ -230,13 +287,23 @@ pub(super) fn build_over(shape: Shape, map: &Properties, base: Held) -> Result<V
     let date = base.date;
     let time = build_time(map, base.time)?;
     if date.is_none() && matches!(shape, Shape::Date | Shape::LocalDateTime | Shape::DateTime) {
-        return Err(Error::wrong_value(format!("{} needs at least a year", shape.name())));
+        return Err(Error::wrong_value(format!(
+            "{} needs at least a year",
+            shape.name()
+        )));
     }
     if time.is_none() && base.time.is_none() && matches!(shape, Shape::LocalTime | Shape::Time) {
-        return Err(Error::wrong_value(format!("{} needs at least an hour", shape.name())));
+        return Err(Error::wrong_value(format!(
+            "{} needs at least an hour",
+            shape.name()
+        )));
     }
-    assemble(shape, date, time.or(base.time), base.zone)
-        .unwrap_or_else(|| Err(Error::wrong_value(format!("a part of {} is missing", shape.name()))))
+    assemble(shape, date, time.or(base.time), base.zone).unwrap_or_else(|| {
+        Err(Error::wrong_value(format!(
+            "a part of {} is missing",
+            shape.name()
+        )))
+    })
 }
 
 /// Moves the base to another zone, if it has one already.
@@ -246,7 +313,10 @@ fn convert(shape: Shape, base: &mut Held, zone: &TimeZone) -> Result<()> {
     };
     match (shape, base.date) {
         (Shape::DateTime, Some(date)) => {
-            let old = date.to_datetime(time).to_zoned_datetime(old).map_err(|_| out_of_range())?;
+            let old = date
+                .to_datetime(time)
+                .to_zoned_datetime(old)
+                .map_err(|_| out_of_range())?;
             let new = old.with_time_zone(zone.clone());
             base.date = Some(new.date());
             base.time = Some(new.time());
@@ -267,7 +337,10 @@ fn epoch(map: &Properties) -> Result<Option<Value>> {
         return Ok(Some(from_epoch(seconds, nanos)?));
     }
     if let Some(millis) = int(map, "epochMillis")? {
-        return Ok(Some(from_epoch(millis.div_euclid(1000), millis.rem_euclid(1000) * 1_000_000 + nanos)?));
+        return Ok(Some(from_epoch(
+            millis.div_euclid(1000),
+            millis.rem_euclid(1000) * 1_000_000 + nanos,
+        )?));
     }
     Ok(None)
 }
@@ -276,9 +349,10 @@ fn int(map: &Properties, key: &str) -> Result<Option<i64>> {
     match map.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Int(value)) => Ok(Some(*value)),
-        Some(other) => {
-            Err(Error::wrong_type(format!("`{key}` is an integer, not {}", other.type_name())))
-        }
+        Some(other) => Err(Error::wrong_type(format!(
+            "`{key}` is an integer, not {}",
+            other.type_name()
+        ))),
     }
 }
 
@@ -286,7 +360,10 @@ fn text_part(map: &Properties, key: &str) -> Result<Option<String>> {
     match map.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::Text(text)) => Ok(Some(text.to_string())),
-        Some(other) => Err(Error::wrong_type(format!("`{key}` is a string, not {}", other.type_name()))),
+        Some(other) => Err(Error::wrong_type(format!(
+            "`{key}` is a string, not {}",
+            other.type_name()
+        ))),
     }
 }
 
@@ -299,7 +376,9 @@ fn build_date(map: &Properties, base: Option<civil::Date>) -> Result<Option<civi
         let Some(year) = int(map, "weekYear")?.or(year).or_else(held_year) else {
             return Ok(None);
         };
-        let week = int(map, "week")?.or(held.map(|week| i64::from(week.week()))).unwrap_or(1);
+        let week = int(map, "week")?
+            .or(held.map(|week| i64::from(week.week())))
+            .unwrap_or(1);
         let day = int(map, "dayOfWeek")?
             .or(held.map(|week| i64::from(week.weekday().to_monday_one_offset())))
             .unwrap_or(1);
@@ -312,13 +391,17 @@ fn build_date(map: &Properties, base: Option<civil::Date>) -> Result<Option<civi
         let quarter = int(map, "quarter")?
             .or(base.map(|date| i64::from((date.month() - 1) / 3 + 1)))
             .unwrap_or(1);
-        let day = int(map, "dayOfQuarter")?.or(base.map(day_of_quarter)).unwrap_or(1);
+        let day = int(map, "dayOfQuarter")?
+            .or(base.map(day_of_quarter))
+            .unwrap_or(1);
         return quarter_date(year, quarter, day).map(Some);
     }
     if let Some(day) = int(map, "ordinalDay")? {
         return ordinal_date(year, day).map(Some);
     }
-    let month = int(map, "month")?.or(base.map(|date| i64::from(date.month()))).unwrap_or(1);
+    let month = int(map, "month")?
+        .or(base.map(|date| i64::from(date.month())))
+        .unwrap_or(1);
     let day = match int(map, "day")? {
         Some(day) => day,
         None => base.map_or(1, |date| i64::from(date.day())),
@@ -327,14 +410,23 @@ fn build_date(map: &Properties, base: Option<civil::Date>) -> Result<Option<civi
 }
 
 fn build_time(map: &Properties, base: Option<civil::Time>) -> Result<Option<civil::Time>> {
-    let keys = ["hour", "minute", "second", "millisecond", "microsecond", "nanosecond"];
+    let keys = [
+        "hour",
+        "minute",
+        "second",
+        "millisecond",
+        "microsecond",
+        "nanosecond",
+    ];
     if !keys.iter().any(|key| map.contains_key(*key)) {
         return Ok(base);
     }
     let part = |key: &str, held: Option<i8>, max: i64| -> Result<i8> {
         let value = int(map, key)?.or(held.map(i64::from)).unwrap_or(0);
         if !(0..=max).contains(&value) {
-            return Err(Error::wrong_value(format!("`{key}` lies between 0 and {max}, not at {value}")));
+            return Err(Error::wrong_value(format!(
+                "`{key}` lies between 0 and {max}, not at {value}"
+            )));
         }
         Ok(value as i8)
     };
@@ -342,18 +434,31 @@ fn build_time(map: &Properties, base: Option<civil::Time>) -> Result<Option<civi
     let minute = part("minute", base.map(civil::Time::minute), 59)?;
     let second = part("second", base.map(civil::Time::second), 59)?;
     let held = base.map_or(0, |time| i64::from(time.subsec_nanosecond()));
-    let (milli, micro, nano) =
-        (int(map, "millisecond")?, int(map, "microsecond")?, int(map, "nanosecond")?);
+    let (milli, micro, nano) = (
+        int(map, "millisecond")?,
+        int(map, "microsecond")?,
+        int(map, "nanosecond")?,
+    );
     // Each finer part adds to the coarser ones that are given; what is not given stays as it was.
     let nanos = match (milli, micro, nano) {
         (None, None, None) => held,
         (milli, micro, nano) => {
             let kept = |given: bool, value: i64| if given { 0 } else { value };
-            let coarse = milli.map_or(kept(micro.is_some() || nano.is_some(), held), |m| m * 1_000_000);
+            let coarse = milli.map_or(kept(micro.is_some() || nano.is_some(), held), |m| {
+                m * 1_000_000
+            });
             let middle = micro.map_or(0, |m| m * 1_000);
             let fine = nano.unwrap_or(0);
-            let below = if milli.is_some() && micro.is_none() && nano.is_none() { held % 1_000_000 } else { 0 };
-            let under = if micro.is_some() && nano.is_none() { held % 1_000 } else { 0 };
+            let below = if milli.is_some() && micro.is_none() && nano.is_none() {
+                held % 1_000_000
+            } else {
+                0
+            };
+            let under = if micro.is_some() && nano.is_none() {
+                held % 1_000
+            } else {
+                0
+            };
             coarse + middle + fine + below + under
         }
     };
@@ -367,21 +472,32 @@ fn build_time(map: &Properties, base: Option<civil::Time>) -> Result<Option<civi
 
 pub(super) fn date_of_week(year: i64, week: i64, day: i64) -> Result<civil::Date> {
     let wrong = || Error::wrong_value(format!("there is no day {day} of week {week} of {year}"));
-    let weekday = i8::try_from(day).ok().and_then(|day| Weekday::from_monday_one_offset(day).ok());
-    let (Ok(year), Ok(week), Some(weekday)) = (i16::try_from(year), i8::try_from(week), weekday) else {
+    let weekday = i8::try_from(day)
+        .ok()
+        .and_then(|day| Weekday::from_monday_one_offset(day).ok());
+    let (Ok(year), Ok(week), Some(weekday)) = (i16::try_from(year), i8::try_from(week), weekday)
+    else {
         return Err(wrong());
     };
-    Ok(ISOWeekDate::new(year, week, weekday).map_err(|_| wrong())?.date())
+    Ok(ISOWeekDate::new(year, week, weekday)
+        .map_err(|_| wrong())?
+        .date())
 }
 
 pub(super) fn quarter_date(year: i64, quarter: i64, day: i64) -> Result<civil::Date> {
     if !(1..=4).contains(&quarter) || !(1..=92).contains(&day) {
-        return Err(Error::wrong_value(format!("there is no day {day} of quarter {quarter}")));
+        return Err(Error::wrong_value(format!(
+            "there is no day {day} of quarter {quarter}"
+        )));
     }
     let start = calendar(year, quarter * 3 - 2, 1)?;
-    let date = start.checked_add(jiff::Span::new().days(day - 1)).map_err(|_| out_of_range())?;
+    let date = start
+        .checked_add(jiff::Span::new().days(day - 1))
+        .map_err(|_| out_of_range())?;
     if i64::from((date.month() - 1) / 3 + 1) != quarter {
-        return Err(Error::wrong_value(format!("quarter {quarter} of {year} has no day {day}")));
+        return Err(Error::wrong_value(format!(
+            "quarter {quarter} of {year} has no day {day}"
+        )));
     }
     Ok(date)
 }
@@ -389,9 +505,13 @@ pub(super) fn quarter_date(year: i64, quarter: i64, day: i64) -> Result<civil::D
 pub(super) fn ordinal_date(year: i64, day: i64) -> Result<civil::Date> {
     let start = calendar(year, 1, 1)?;
     if day < 1 || day > i64::from(start.days_in_year()) {
-        return Err(Error::wrong_value(format!("the year {year} has no day {day}")));
+        return Err(Error::wrong_value(format!(
+            "the year {year} has no day {day}"
+        )));
     }
-    start.checked_add(jiff::Span::new().days(day - 1)).map_err(|_| out_of_range())
+    start
+        .checked_add(jiff::Span::new().days(day - 1))
+        .map_err(|_| out_of_range())
 }
 
 fn build_duration(map: &Properties) -> Result<Value> {
@@ -404,7 +524,10 @@ fn build_duration(map: &Properties) -> Result<Value> {
             Value::Int(value) => (i128::from(*value), 0.0),
             Value::Float(value) => (value.trunc() as i128, value.fract()),
             other => {
-                return Err(Error::wrong_type(format!("`{key}` is a number, not {}", other.type_name())));
+                return Err(Error::wrong_type(format!(
+                    "`{key}` is a number, not {}",
+                    other.type_name()
+                )));
             }
         };
         let number = whole as f64 + fraction;
@@ -421,7 +544,11 @@ fn build_duration(map: &Properties) -> Result<Value> {
             "milliseconds" => add(1_000_000),
             "microseconds" => add(1_000),
             "nanoseconds" => add(1),
-            _ => return Err(Error::wrong_value(format!("a duration has no part `{key}`"))),
+            _ => {
+                return Err(Error::wrong_value(format!(
+                    "a duration has no part `{key}`"
+                )));
+            }
         }
     }
     Ok(Value::Duration(Duration::fractional(months, days, nanos)?))

@@ -3,9 +3,9 @@
 use jiff::civil;
 use jiff::tz::Offset;
 
-use super::NANOS;
-use super::duration::Duration;
-use super::show::{show_offset, zone_name};
+use crate::calendar::Duration;
+use crate::calendar::NANOS;
+use crate::calendar::{show_offset, zone_name};
 use crate::value::Value;
 
 /// A part of a temporal value. `None` if it has no such part.
@@ -21,12 +21,12 @@ pub(crate) fn component(value: &Value, key: &str) -> Option<Value> {
             .or_else(|| of_time(zoned.time(), key))
             .or_else(|| of_offset(zoned.offset(), zone_name(zoned), key))
             .or_else(|| match key {
-                "epochSeconds" => {
-                    Some(Value::Int(zoned.timestamp().as_nanosecond().div_euclid(NANOS) as i64))
-                }
-                "epochMillis" => {
-                    Some(Value::Int(zoned.timestamp().as_nanosecond().div_euclid(1_000_000) as i64))
-                }
+                "epochSeconds" => Some(Value::Int(
+                    zoned.timestamp().as_nanosecond().div_euclid(NANOS) as i64,
+                )),
+                "epochMillis" => Some(Value::Int(
+                    zoned.timestamp().as_nanosecond().div_euclid(1_000_000) as i64,
+                )),
                 _ => None,
             }),
         Value::Duration(duration) => of_duration(duration, key),

@@ -3,8 +3,8 @@
 use jiff::civil;
 use jiff::tz::{Offset, TimeZone};
 
-use super::duration::Duration;
 use super::fields::{date_of_week, ordinal_date, quarter_date};
+use crate::calendar::Duration;
 use crate::error::{Error, Result};
 
 fn unreadable(what: &str, text: &str) -> Error {
@@ -28,23 +28,35 @@ pub(super) fn read_date(text: &str) -> Result<civil::Date> {
 fn date_parts(text: &str) -> Option<Result<civil::Date>> {
     let (year, rest) = match text.strip_prefix(['+', '-']) {
         Some(unsigned) => {
-            let length = unsigned.bytes().take_while(u8::is_ascii_digit).count().min(9);
+            let length = unsigned
+                .bytes()
+                .take_while(u8::is_ascii_digit)
+                .count()
+                .min(9);
             // A sign may be followed by more digits than four; the next dash ends them.
-            let length = if unsigned.as_bytes().get(length) == Some(&b'-') || length < 5 { length } else { 4 };
+            let length = if unsigned.as_bytes().get(length) == Some(&b'-') || length < 5 {
+                length
+            } else {
+                4
+            };
             let (year, rest) = digits(unsigned, length)?;
             (if text.starts_with('-') { -year } else { year }, rest)
         }
         None => digits(text, 4)?,
     };
     if !(-9999..=9999).contains(&year) {
-        return Some(Err(super::out_of_range()));
+        return Some(Err(crate::calendar::out_of_range()));
     }
     let (separated, rest) = match rest.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, rest),
     };
     let dash = |rest: &'_ str| -> Option<String> {
-        if separated { rest.strip_prefix('-').map(str::to_owned) } else { Some(rest.to_owned()) }
+        if separated {
+            rest.strip_prefix('-').map(str::to_owned)
+        } else {
+            Some(rest.to_owned())
+        }
     };
     if rest.is_empty() {
         return (!separated).then(|| calendar(year, 1, 1));
@@ -83,7 +95,7 @@ fn date_parts(text: &str) -> Option<Result<civil::Date>> {
 pub(super) fn calendar(year: i64, month: i64, day: i64) -> Result<civil::Date> {
     let narrow = |value: i64| i8::try_from(value).unwrap_or(0);
     if !(-9999..=9999).contains(&year) {
-        return Err(super::out_of_range());
+        return Err(crate::calendar::out_of_range());
     }
     civil::Date::new(year as i16, narrow(month), narrow(day))
         .map_err(|_| Error::wrong_value(format!("there is no date {year}-{month:02}-{day:02}")))
@@ -130,7 +142,11 @@ fn zone_start(text: &str) -> usize {
 /// A time, with its offset if it has one.
 pub(super) fn read_offset_time(text: &str) -> Result<(civil::Time, Option<Offset>)> {
     let (time, zone) = text.split_at(zone_start(text));
-    let offset = if zone.is_empty() { None } else { Some(read_offset(zone)?) };
+    let offset = if zone.is_empty() {
+        None
+    } else {
+        Some(read_offset(zone)?)
+    };
     Ok((read_time(time)?, offset))
 }
 
@@ -143,13 +159,19 @@ pub(super) fn read_datetime(text: &str) -> Result<civil::DateTime> {
 }
 
 /// A date and time, with an offset and a zone if it has them.
-pub(super) fn read_zoned(text: &str) -> Result<(civil::DateTime, Option<Offset>, Option<TimeZone>)> {
+pub(super) fn read_zoned(
+    text: &str,
+) -> Result<(civil::DateTime, Option<Offset>, Option<TimeZone>)> {
     let Some((date, time)) = text.split_once('T') else {
         return Ok((read_datetime(text)?, None, None));
     };
     let (time, zone) = time.split_at(zone_start(time));
     let (offset, name) = zone.split_once('[').unwrap_or((zone, ""));
-    let offset = if offset.is_empty() { None } else { Some(read_offset(offset)?) };
+    let offset = if offset.is_empty() {
+        None
+    } else {
+        Some(read_offset(offset)?)
+    };
     let zone = match name.strip_suffix(']') {
         Some(name) => Some(read_zone(name)?),
         None if name.is_empty() => None,
@@ -211,7 +233,11 @@ fn duration_parts(text: &str) -> Option<Result<Duration>> {
         Some(result) => result,
         None => unit_duration(body)?,
     };
-    Some(if negative { result.and_then(|duration| duration.negated()) } else { result })
+    Some(if negative {
+        result.and_then(|duration| duration.negated())
+    } else {
+        result
+    })
 }
 
 /// `2012-02-02T14:37:21.545`: years, months and days as in a date.
@@ -223,8 +249,16 @@ fn dated_duration(body: &str) -> Option<Result<Duration>> {
     if !rest.is_empty() {
         return None;
     }
-    let nanos = if time.is_empty() { 0 } else { super::offset::nanos_of(time_parts(time)?) };
-    Some(Duration::exact(i128::from(year * 12 + month), i128::from(day), i128::from(nanos)))
+    let nanos = if time.is_empty() {
+        0
+    } else {
+        crate::calendar::nanos_of(time_parts(time)?)
+    };
+    Some(Duration::exact(
+        i128::from(year * 12 + month),
+        i128::from(day),
+        i128::from(nanos),
+    ))
 }
 
 /// `1Y2M3W4DT5H6M7.8S`.
@@ -241,7 +275,8 @@ fn unit_duration(body: &str) -> Option<Result<Duration>> {
             rest = time;
             continue;
         }
-        let length = rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '-' | '+')))?;
+        let length =
+            rest.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | ',' | '-' | '+')))?;
         let number = rest[..length].replace(',', ".");
         let unit = rest[length..].chars().next()?;
         rest = &rest[length + unit.len_utf8()..];
@@ -267,10 +302,18 @@ fn decimal_nanos(number: &str, seconds: i128) -> Option<i128> {
         None => (1, number.strip_prefix('+').unwrap_or(number)),
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
+    let whole: i128 = if whole.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
     let fraction: String = fraction.chars().take(18).collect();
     let scale = 10i128.pow(fraction.len() as u32);
-    let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };
+    let fraction: i128 = if fraction.is_empty() {
+        0
+    } else {
+        fraction.parse().ok()?
+    };
     let unit = seconds * 1_000_000_000;
     Some(sign * (whole.checked_mul(unit)? + fraction * unit / scale))
 }

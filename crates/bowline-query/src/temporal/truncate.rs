@@ -62,7 +62,11 @@ fn date_start(unit: &str, date: civil::Date) -> Result<Option<civil::Date>> {
 /// Moves the parts of a second from the map into the time.
 fn add_fraction(time: civil::Time, map: &mut Properties) -> Result<civil::Time> {
     let mut nanos = i64::from(time.subsec_nanosecond());
-    for (key, unit) in [("millisecond", 1_000_000), ("microsecond", 1_000), ("nanosecond", 1)] {
+    for (key, unit) in [
+        ("millisecond", 1_000_000),
+        ("microsecond", 1_000),
+        ("nanosecond", 1),
+    ] {
         match map.remove(key) {
             None | Some(Value::Null) => {}
             Some(Value::Int(count)) => nanos = nanos.saturating_add(count.saturating_mul(unit)),
@@ -87,8 +91,10 @@ fn time_start(unit: &str, time: civil::Time) -> Result<civil::Time> {
         "millisecond" => (time.minute(), time.second(), nanos / 1_000_000 * 1_000_000),
         "microsecond" => (time.minute(), time.second(), nanos / 1_000 * 1_000),
         _ => {
-            return Err(Error::wrong_value(format!("a value cannot be truncated to `{unit}`"))
-                .help("the units run from millennium over year, week and day to microsecond"));
+            return Err(
+                Error::wrong_value(format!("a value cannot be truncated to `{unit}`"))
+                    .help("the units run from millennium over year, week and day to microsecond"),
+            );
         }
     };
     Ok(civil::time(time.hour(), minute, second, nanos))

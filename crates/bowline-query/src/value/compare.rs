@@ -54,7 +54,9 @@ impl Value {
             | (Value::LocalTime(_), Value::LocalTime(_))
             | (Value::Time(_), Value::Time(_))
             | (Value::LocalDateTime(_), Value::LocalDateTime(_)) => Some(Some(self.order(other))),
-            (Value::DateTime(a), Value::DateTime(b)) => Some(Some(a.timestamp().cmp(&b.timestamp()))),
+            (Value::DateTime(a), Value::DateTime(b)) => {
+                Some(Some(a.timestamp().cmp(&b.timestamp())))
+            }
             (Value::List(a), Value::List(b)) => {
                 for (x, y) in a.iter().zip(b.iter()) {
                     match x.equals(y) {

@@ -58,7 +58,11 @@ pub struct RelationshipId {
 impl RelationshipId {
     /// The end that is not `node`; `node` itself for a loop.
     pub fn other(&self, node: BlockId) -> BlockId {
-        if self.source == node { self.target } else { self.source }
+        if self.source == node {
+            self.target
+        } else {
+            self.source
+        }
     }
 }
 
@@ -79,7 +83,10 @@ impl From<BlockId> for Node {
 
 impl From<Arc<RelationshipId>> for Relationship {
     fn from(id: Arc<RelationshipId>) -> Relationship {
-        Relationship { id, properties: None }
+        Relationship {
+            id,
+            properties: None,
+        }
     }
 }
 

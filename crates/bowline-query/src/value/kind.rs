@@ -57,7 +57,12 @@ impl Type {
         match (self, other) {
             (a, b) if a == b => a,
             (Type::Null, other) | (other, Type::Null) => other,
-            (a, b) if a.may_be(Type::Number) && b.may_be(Type::Number) && a != Type::Any && b != Type::Any => {
+            (a, b)
+                if a.may_be(Type::Number)
+                    && b.may_be(Type::Number)
+                    && a != Type::Any
+                    && b != Type::Any =>
+            {
                 Type::Number
             }
             _ => Type::Any,

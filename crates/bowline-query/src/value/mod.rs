@@ -28,7 +28,7 @@ pub use entity::{Node, NodeRecord, Path, Relationship, RelationshipId};
 pub use kind::Type;
 pub use order::Equivalent;
 
-use crate::temporal::{Duration, OffsetTime};
+use crate::calendar::{Duration, OffsetTime};
 
 /// A name of a kind, a property or a variable. Cloning shares it.
 pub type Name = Arc<str>;
@@ -139,7 +139,10 @@ impl Value {
             Value::Text(text) => text.len() as u64,
             Value::Bytes(bytes) => bytes.len() as u64,
             Value::List(list) => list.iter().map(Value::footprint).sum(),
-            Value::Map(map) => map.iter().map(|(k, v)| 48 + k.len() as u64 + v.footprint()).sum(),
+            Value::Map(map) => map
+                .iter()
+                .map(|(k, v)| 48 + k.len() as u64 + v.footprint())
+                .sum(),
             Value::Path(path) => 48 * (path.relationships.len() as u64 + 1),
             _ => 0,
         };
@@ -150,7 +153,9 @@ impl Value {
     pub(crate) fn is_storable(&self) -> bool {
         match self {
             Value::Map(_) | Value::Node(_) | Value::Relationship(_) | Value::Path(_) => false,
-            Value::List(list) => list.iter().all(|v| !matches!(v, Value::List(_)) && v.is_storable()),
+            Value::List(list) => list
+                .iter()
+                .all(|v| !matches!(v, Value::List(_)) && v.is_storable()),
             _ => true,
         }
     }

@@ -48,10 +48,17 @@ impl Value {
             (Value::Node(a), Value::Node(b)) => a.id.cmp(&b.id),
             (Value::Relationship(a), Value::Relationship(b)) => a.id.cmp(&b.id),
             (Value::Path(a), Value::Path(b)) => {
-                let nodes = |path: &super::Path| path.nodes.iter().map(|n| n.id).collect::<Vec<_>>();
-                let relationships =
-                    |path: &super::Path| path.relationships.iter().map(|r| r.id.clone()).collect::<Vec<_>>();
-                nodes(a).cmp(&nodes(b)).then_with(|| relationships(a).cmp(&relationships(b)))
+                let nodes =
+                    |path: &super::Path| path.nodes.iter().map(|n| n.id).collect::<Vec<_>>();
+                let relationships = |path: &super::Path| {
+                    path.relationships
+                        .iter()
+                        .map(|r| r.id.clone())
+                        .collect::<Vec<_>>()
+                };
+                nodes(a)
+                    .cmp(&nodes(b))
+                    .then_with(|| relationships(a).cmp(&relationships(b)))
             }
             _ => self.rank().cmp(&other.rank()),
         }
@@ -80,7 +87,8 @@ impl Value {
 }
 
 fn order_floats(a: f64, b: f64) -> Ordering {
-    a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+    a.partial_cmp(&b)
+        .unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
 }
 
 fn order_lists(a: &[Value], b: &[Value]) -> Ordering {
@@ -159,7 +167,9 @@ fn hash<H: Hasher>(value: &Value, state: &mut H) {
         Value::Relationship(relationship) => relationship.id.hash(state),
         Value::Path(path) => {
             path.nodes.iter().for_each(|node| node.id.hash(state));
-            path.relationships.iter().for_each(|relationship| relationship.id.hash(state));
+            path.relationships
+                .iter()
+                .for_each(|relationship| relationship.id.hash(state));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Name, Node, Path, Properties, Relationship, Value};
-use crate::temporal::{show_date, show_datetime, show_time, show_zoned};
+use crate::calendar::{show_date, show_datetime, show_time, show_zoned};
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -48,13 +48,21 @@ pub(crate) fn show_float(value: f64) -> String {
         return "NaN".into();
     }
     if value.is_infinite() {
-        return if value > 0.0 { "Infinity".into() } else { "-Infinity".into() };
+        return if value > 0.0 {
+            "Infinity".into()
+        } else {
+            "-Infinity".into()
+        };
     }
     let magnitude = value.abs();
     if magnitude != 0.0 && !(1e-3..1e7).contains(&magnitude) {
         let text = format!("{value:E}");
         let (digits, exponent) = text.split_once('E').unwrap_or((&text, "0"));
-        if digits.contains('.') { text } else { format!("{digits}.0E{exponent}") }
+        if digits.contains('.') {
+            text
+        } else {
+            format!("{digits}.0E{exponent}")
+        }
     } else {
         format!("{value:?}")
     }
@@ -78,7 +86,11 @@ fn quote(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 fn show_name(f: &mut fmt::Formatter<'_>, name: &str) -> fmt::Result {
     let plain = name.chars().all(|c| c.is_alphanumeric() || c == '_')
         && name.chars().next().is_some_and(|c| !c.is_numeric());
-    if plain { f.write_str(name) } else { write!(f, "`{}`", name.replace('`', "``")) }
+    if plain {
+        f.write_str(name)
+    } else {
+        write!(f, "`{}`", name.replace('`', "``"))
+    }
 }
 
 fn show_map(f: &mut fmt::Formatter<'_>, map: &Properties) -> fmt::Result {

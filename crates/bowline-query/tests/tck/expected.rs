@@ -26,13 +26,19 @@ pub fn expected(text: &str, lists_sorted: bool) -> String {
     let mut reader = Reader { text, lists_sorted };
     let value = reader.value();
     reader.space();
-    assert!(reader.text.is_empty(), "cannot read the expected value {text}");
+    assert!(
+        reader.text.is_empty(),
+        "cannot read the expected value {text}"
+    );
     canonical(&value, lists_sorted)
 }
 
 /// A value for a parameter or a procedure.
 pub fn value(text: &str) -> Value {
-    let mut reader = Reader { text, lists_sorted: false };
+    let mut reader = Reader {
+        text,
+        lists_sorted: false,
+    };
     to_value(&reader.value())
 }
 
@@ -49,17 +55,21 @@ fn to_value(expected: &Expected) -> Value {
         },
         Expected::Text(text) => Value::from(text.as_str()),
         Expected::List(list) => Value::list(list.iter().map(to_value).collect()),
-        Expected::Map(map) => {
-            Value::map(map.iter().map(|(key, value)| (key.as_str().into(), to_value(value))).collect())
-        }
+        Expected::Map(map) => Value::map(
+            map.iter()
+                .map(|(key, value)| (key.as_str().into(), to_value(value)))
+                .collect(),
+        ),
         other => panic!("not a value of a parameter: {other:?}"),
     }
 }
 
 fn canonical(value: &Expected, sorted: bool) -> String {
     let map = |map: &BTreeMap<String, Expected>| {
-        let entries: Vec<String> =
-            map.iter().map(|(key, value)| format!("{key}: {}", canonical(value, sorted))).collect();
+        let entries: Vec<String> = map
+            .iter()
+            .map(|(key, value)| format!("{key}: {}", canonical(value, sorted)))
+            .collect();
         format!("{{{}}}", entries.join(", "))
     };
     match value {
@@ -90,8 +100,10 @@ fn canonical(value: &Expected, sorted: bool) -> String {
 /// The canonical form of an actual value.
 pub fn actual(value: &Value, sorted: bool) -> String {
     let map = |map: &Properties| {
-        let entries: Vec<String> =
-            map.iter().map(|(key, value)| format!("{key}: {}", actual(value, sorted))).collect();
+        let entries: Vec<String> = map
+            .iter()
+            .map(|(key, value)| format!("{key}: {}", actual(value, sorted)))
+            .collect();
         format!("{{{}}}", entries.join(", "))
     };
     let node = |node: &bowline_query::Node| match &node.record {
@@ -102,7 +114,10 @@ pub fn actual(value: &Value, sorted: bool) -> String {
         None => "(: {})".into(),
     };
     let relationship = |relationship: &bowline_query::Relationship| {
-        let properties = relationship.properties.as_ref().map_or_else(|| "{}".into(), |p| map(p));
+        let properties = relationship
+            .properties
+            .as_ref()
+            .map_or_else(|| "{}".into(), |p| map(p));
         format!("[:{} {properties}]", relationship.id.kind)
     };
     match value {
@@ -124,7 +139,11 @@ pub fn actual(value: &Value, sorted: bool) -> String {
             for (i, step) in path.relationships.iter().enumerate() {
                 let forward = step.id.source == path.nodes[i].id;
                 let (left, right) = if forward { ("-", "->") } else { ("<-", "-") };
-                text.push_str(&format!("{left}{}{right}{}", relationship(step), node(&path.nodes[i + 1])));
+                text.push_str(&format!(
+                    "{left}{}{right}{}",
+                    relationship(step),
+                    node(&path.nodes[i + 1])
+                ));
             }
             text + ">"
         }
@@ -150,7 +169,11 @@ impl Reader<'_> {
     }
 
     fn need(&mut self, token: &str) {
-        assert!(self.eat(token), "`{token}` is missing before {:?}", self.text);
+        assert!(
+            self.eat(token),
+            "`{token}` is missing before {:?}",
+            self.text
+        );
     }
 
     fn word(&mut self) -> String {
@@ -227,7 +250,11 @@ impl Reader<'_> {
 
     fn properties(&mut self) -> BTreeMap<String, Expected> {
         self.space();
-        if self.text.starts_with('{') { self.map() } else { BTreeMap::new() }
+        if self.text.starts_with('{') {
+            self.map()
+        } else {
+            BTreeMap::new()
+        }
     }
 
     fn node(&mut self) -> Expected {
@@ -268,7 +295,10 @@ impl Reader<'_> {
             }
             let (left, right) = if backward { ("<-", "-") } else { ("-", "->") };
             let node = self.node();
-            text.push_str(&format!("{left}{relationship}{right}{}", canonical(&node, self.lists_sorted)));
+            text.push_str(&format!(
+                "{left}{relationship}{right}{}",
+                canonical(&node, self.lists_sorted)
+            ));
         }
         Expected::Path(text + ">")
     }

@@ -27,19 +27,30 @@ pub fn read(file: &str) -> Vec<Scenario> {
     let mut lines = file.lines();
     while let Some(line) = lines.next() {
         let line = line.trim();
-        if line.is_empty() || line.starts_with('#') || line.starts_with('@') || line.starts_with("Feature:") {
+        if line.is_empty()
+            || line.starts_with('#')
+            || line.starts_with('@')
+            || line.starts_with("Feature:")
+        {
             continue;
         }
-        if let Some(name) =
-            line.strip_prefix("Scenario Outline:").or_else(|| line.strip_prefix("Scenario:"))
+        if let Some(name) = line
+            .strip_prefix("Scenario Outline:")
+            .or_else(|| line.strip_prefix("Scenario:"))
         {
             match current.take() {
                 Some(before) if before.name == BACKGROUND => background = before.steps,
                 before => finish(&mut scenarios, before, examples.take()),
             }
-            current = Some(Scenario { name: name.trim().to_owned(), steps: background.clone() });
+            current = Some(Scenario {
+                name: name.trim().to_owned(),
+                steps: background.clone(),
+            });
         } else if line.starts_with("Background:") {
-            current = Some(Scenario { name: BACKGROUND.to_owned(), steps: Vec::new() });
+            current = Some(Scenario {
+                name: BACKGROUND.to_owned(),
+                steps: Vec::new(),
+            });
         } else if line.starts_with("Examples:") {
             examples.get_or_insert_with(Vec::new);
         } else if line.starts_with('|') {
@@ -47,7 +58,12 @@ pub fn read(file: &str) -> Vec<Scenario> {
             match (&mut examples, &mut current) {
                 (Some(examples), _) => examples.push(row),
                 (None, Some(scenario)) => {
-                    scenario.steps.last_mut().expect("a table follows a step").table.push(row);
+                    scenario
+                        .steps
+                        .last_mut()
+                        .expect("a table follows a step")
+                        .table
+                        .push(row);
                 }
                 (None, None) => panic!("a table outside of a scenario: {line}"),
             }
@@ -61,14 +77,25 @@ pub fn read(file: &str) -> Vec<Scenario> {
                 text.push('\n');
             }
             let scenario = current.as_mut().expect("a text belongs to a scenario");
-            scenario.steps.last_mut().expect("a text follows a step").text = Some(text);
+            scenario
+                .steps
+                .last_mut()
+                .expect("a text follows a step")
+                .text = Some(text);
         } else {
             let sentence = ["Given ", "When ", "Then ", "And ", "But "]
                 .iter()
                 .find_map(|keyword| line.strip_prefix(keyword))
                 .unwrap_or_else(|| panic!("not a step: {line}"));
-            let step = Step { sentence: sentence.trim().to_owned(), ..Step::default() };
-            current.as_mut().expect("a step belongs to a scenario").steps.push(step);
+            let step = Step {
+                sentence: sentence.trim().to_owned(),
+                ..Step::default()
+            };
+            current
+                .as_mut()
+                .expect("a step belongs to a scenario")
+                .steps
+                .push(step);
         }
     }
     finish(&mut scenarios, current, examples);
@@ -91,14 +118,21 @@ fn finish(
     let header = rows.next().unwrap_or_default();
     for (number, row) in rows.enumerate() {
         let fill = |text: &str| {
-            header.iter().zip(&row).fold(text.to_owned(), |text, (name, value)| {
-                text.replace(&format!("<{name}>"), value)
-            })
+            header
+                .iter()
+                .zip(&row)
+                .fold(text.to_owned(), |text, (name, value)| {
+                    text.replace(&format!("<{name}>"), value)
+                })
         };
         let steps = scenario.steps.iter().map(|step| Step {
             sentence: fill(&step.sentence),
             text: step.text.as_deref().map(fill),
-            table: step.table.iter().map(|row| row.iter().map(|cell| fill(cell)).collect()).collect(),
+            table: step
+                .table
+                .iter()
+                .map(|row| row.iter().map(|cell| fill(cell)).collect())
+                .collect(),
         });
         scenarios.push(Scenario {
             name: format!("{} #{}", scenario.name, number + 1),

@@ -31,13 +31,18 @@ fn root() -> PathBuf {
 }
 
 fn features(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<PathBuf> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     entries.sort();
     for entry in entries {
         if entry.is_dir() {
             features(&entry, found);
-        } else if entry.extension().is_some_and(|extension| extension == "feature") {
+        } else if entry
+            .extension()
+            .is_some_and(|extension| extension == "feature")
+        {
             found.push(entry);
         }
     }
@@ -53,20 +58,30 @@ fn run_all() -> Report {
     let base = root().join("features");
     let mut files = Vec::new();
     features(&base, &mut files);
-    let mut report =
-        Report { counts: BTreeMap::new(), passing: BTreeSet::new(), failures: String::new() };
+    let mut report = Report {
+        counts: BTreeMap::new(),
+        passing: BTreeSet::new(),
+        failures: String::new(),
+    };
     for file in files {
         let name = file.strip_prefix(&base).unwrap().with_extension("");
         let folder = name.parent().unwrap().to_string_lossy().replace('\\', "/");
         for scenario in gherkin::read(&fs::read_to_string(&file).unwrap()) {
-            let id = format!("{}: {}", name.to_string_lossy().replace('\\', "/"), scenario.name);
+            let id = format!(
+                "{}: {}",
+                name.to_string_lossy().replace('\\', "/"),
+                scenario.name
+            );
             let outcome = scenario::run(&scenario, &root());
             let count = report.counts.entry(folder.clone()).or_default();
             count.all += 1;
             let (kind, reason) = match outcome {
                 Outcome::Passed => {
                     count.passed += 1;
-                    assert!(report.passing.insert(id.clone()), "two scenarios are named {id}");
+                    assert!(
+                        report.passing.insert(id.clone()),
+                        "two scenarios are named {id}"
+                    );
                     continue;
                 }
                 Outcome::Unsupported(reason) => {
@@ -118,7 +133,12 @@ const END: &str = "<!-- tck:end -->";
 #[test]
 fn the_scenarios_that_passed_still_pass_and_the_table_is_up_to_date() {
     // Scenarios that are expected to fail by a panic are caught one by one; a deep stack is not part of the test.
-    let report = std::thread::Builder::new().stack_size(8 << 20).spawn(run_all).unwrap().join().unwrap();
+    let report = std::thread::Builder::new()
+        .stack_size(8 << 20)
+        .spawn(run_all)
+        .unwrap()
+        .join()
+        .unwrap();
     let table = table(&report.counts);
     println!("{table}");
     if let Ok(path) = env::var("BOWLINE_TCK_FAILURES") {
@@ -129,7 +149,9 @@ fn the_scenarios_that_passed_still_pass_and_the_table_is_up_to_date() {
     let listed = fs::read_to_string(&list).unwrap_or_default();
     let text = fs::read_to_string(&page).unwrap_or_else(|_| format!("{BEGIN}{END}\n"));
     let (before, rest) = text.split_once(BEGIN).expect("docs/cypher.md has a marker");
-    let (old, after) = rest.split_once(END).expect("docs/cypher.md has an end marker");
+    let (old, after) = rest
+        .split_once(END)
+        .expect("docs/cypher.md has an end marker");
     if env::var("BOWLINE_WRITE_TCK").is_ok() {
         let lines: Vec<&str> = report.passing.iter().map(String::as_str).collect();
         fs::write(&list, lines.join("\n") + "\n").unwrap();
@@ -139,11 +161,18 @@ fn the_scenarios_that_passed_still_pass_and_the_table_is_up_to_date() {
     let listed: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
     let broken: Vec<&String> = listed.difference(&report.passing).collect();
     let new: Vec<&String> = report.passing.difference(&listed).collect();
-    assert!(broken.is_empty(), "{} scenarios no longer pass: {broken:#?}", broken.len());
+    assert!(
+        broken.is_empty(),
+        "{} scenarios no longer pass: {broken:#?}",
+        broken.len()
+    );
     assert!(
         new.is_empty(),
         "{} scenarios pass, but are not in passing.txt; add them with BOWLINE_WRITE_TCK=1: {new:#?}",
         new.len()
     );
-    assert_eq!(old, table, "the table in docs/cypher.md is old; write it with BOWLINE_WRITE_TCK=1");
+    assert_eq!(
+        old, table,
+        "the table in docs/cypher.md is old; write it with BOWLINE_WRITE_TCK=1"
+    );
 }

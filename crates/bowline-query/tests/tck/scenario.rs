@@ -69,14 +69,19 @@ fn failed(query: &str, error: &Error) -> Outcome {
 
 impl World {
     fn execute(&mut self, text: &str) -> Result<Answer, Error> {
-        let now = date(2024, 5, 17).at(11, 22, 33, 0).to_zoned_datetime(TimeZone::UTC).unwrap();
+        let now = date(2024, 5, 17)
+            .at(11, 22, 33, 0)
+            .to_zoned_datetime(TimeZone::UTC)
+            .unwrap();
         let query = Query::new(text).procedures(&self.procedures).now(now);
         self.compiled = query.plan(&self.graph).is_ok();
         query.run_mut(&mut self.graph, &self.parameters)
     }
 
     fn setup(&mut self, text: &str) -> Result<(), Outcome> {
-        self.execute(text).map(|_| ()).map_err(|error| failed(text, &error))
+        self.execute(text)
+            .map(|_| ())
+            .map_err(|error| failed(text, &error))
     }
 
     fn step(&mut self, step: &Step, root: &Path) -> Result<(), Outcome> {
@@ -87,7 +92,8 @@ impl World {
             "having executed:" => self.setup(text)?,
             "parameters are:" => {
                 for row in &step.table {
-                    self.parameters.insert(row[0].as_str().into(), value(&row[1]));
+                    self.parameters
+                        .insert(row[0].as_str().into(), value(&row[1]));
                 }
             }
             "executing query:" => {
@@ -106,7 +112,11 @@ impl World {
             "the result should be empty" => {
                 let answer = self.answer()?;
                 if !answer.rows.is_empty() {
-                    return Err(Outcome::Wrong(format!("{}{} rows, not none", self.query, answer.rows.len())));
+                    return Err(Outcome::Wrong(format!(
+                        "{}{} rows, not none",
+                        self.query,
+                        answer.rows.len()
+                    )));
                 }
             }
             "no side effects" => self.effects(&[])?,
@@ -116,7 +126,10 @@ impl World {
                     let sorted = rest.contains("ignoring element order for lists");
                     return self.rows(&step.table, !rest.contains("in order"), sorted);
                 }
-                if let Some(name) = sentence.strip_prefix("the ").and_then(|s| s.strip_suffix(" graph")) {
+                if let Some(name) = sentence
+                    .strip_prefix("the ")
+                    .and_then(|s| s.strip_suffix(" graph"))
+                {
                     let file = root.join("graphs").join(format!("{name}.cypher"));
                     let text = std::fs::read_to_string(file).expect("a named graph has a file");
                     return self.setup(&text);
@@ -145,10 +158,15 @@ impl World {
         let answer = self.answer()?;
         let columns: Vec<String> = answer.columns.iter().map(ToString::to_string).collect();
         // Columns may be written in another order than they are returned.
-        let order: Option<Vec<usize>> =
-            table[0].iter().map(|name| columns.iter().position(|column| column == name)).collect();
+        let order: Option<Vec<usize>> = table[0]
+            .iter()
+            .map(|name| columns.iter().position(|column| column == name))
+            .collect();
         let Some(order) = order.filter(|order| order.len() == columns.len()) else {
-            return Err(Outcome::Wrong(format!("{}columns {columns:?}, not {:?}", self.query, table[0])));
+            return Err(Outcome::Wrong(format!(
+                "{}columns {columns:?}, not {:?}",
+                self.query, table[0]
+            )));
         };
         let mut wanted: Vec<Vec<String>> = table[1..]
             .iter()
@@ -166,7 +184,10 @@ impl World {
         if wanted == found {
             return Ok(());
         }
-        Err(Outcome::Wrong(format!("{}wanted {wanted:?}\nfound  {found:?}", self.query)))
+        Err(Outcome::Wrong(format!(
+            "{}wanted {wanted:?}\nfound  {found:?}",
+            self.query
+        )))
     }
 
     fn raised(&mut self, sentence: &str) -> Result<(), Outcome> {
@@ -177,7 +198,12 @@ impl World {
         let result = self.result.take().expect("a query was executed");
         let error = match result {
             Err(error) => error,
-            Ok(answer) => return Err(Outcome::Wrong(format!("{wanted} {} rows", answer.rows.len()))),
+            Ok(answer) => {
+                return Err(Outcome::Wrong(format!(
+                    "{wanted} {} rows",
+                    answer.rows.len()
+                )));
+            }
         };
         let Some(problem) = error.problem() else {
             return Err(failed(&wanted, &error));
@@ -191,7 +217,10 @@ impl World {
         if class == problem.class.to_string() && phase_fits && detail_fits {
             return Ok(());
         }
-        Err(Outcome::OtherError(format!("{wanted} at {}: {error}", problem.phase)))
+        Err(Outcome::OtherError(format!(
+            "{wanted} at {}: {error}",
+            problem.phase
+        )))
     }
 
     fn effects(&self, table: &[Vec<String>]) -> Result<(), Outcome> {
@@ -199,15 +228,20 @@ impl World {
             return Err(failed(&self.query, error));
         }
         let after = Contents::of(&self.graph);
-        let mut wanted: Vec<(String, usize)> =
-            table.iter().map(|row| (row[0].clone(), row[1].parse().unwrap())).collect();
+        let mut wanted: Vec<(String, usize)> = table
+            .iter()
+            .map(|row| (row[0].clone(), row[1].parse().unwrap()))
+            .collect();
         let mut found = self.before.changes(&after);
         wanted.sort();
         found.sort();
         if wanted == found {
             return Ok(());
         }
-        Err(Outcome::Wrong(format!("{}wanted effects {wanted:?}\nfound {found:?}", self.query)))
+        Err(Outcome::Wrong(format!(
+            "{}wanted effects {wanted:?}\nfound {found:?}",
+            self.query
+        )))
     }
 }
 
@@ -225,14 +259,20 @@ impl Contents {
         let mut contents = Contents::default();
         for (id, record) in graph.all_nodes() {
             contents.nodes.insert(id.to_string());
-            contents.labels.extend(record.labels.iter().map(ToString::to_string));
+            contents
+                .labels
+                .extend(record.labels.iter().map(ToString::to_string));
             let properties = record.properties.iter();
-            contents.properties.extend(properties.map(|(key, value)| format!("{id} {key} {value}")));
+            contents
+                .properties
+                .extend(properties.map(|(key, value)| format!("{id} {key} {value}")));
         }
         for (id, properties) in graph.all_relationships() {
             contents.relationships.insert(format!("{id:?}"));
             let properties = properties.iter();
-            contents.properties.extend(properties.map(|(key, value)| format!("{id:?} {key} {value}")));
+            contents
+                .properties
+                .extend(properties.map(|(key, value)| format!("{id:?} {key} {value}")));
         }
         contents
     }
@@ -265,10 +305,18 @@ impl Tables {
         let (name, rest) = text.split_once('(').unwrap();
         let (inputs, rest) = rest.split_once(')').unwrap();
         let outputs = rest.split_once('(').unwrap().1.split_once(')').unwrap().0;
-        let signature =
-            Signature { name: name.trim().into(), inputs: fields(inputs), outputs: fields(outputs) };
+        let signature = Signature {
+            name: name.trim().into(),
+            inputs: fields(inputs),
+            outputs: fields(outputs),
+        };
         let rows = table.iter().skip(1);
-        let rows = rows.map(|row| row.iter().filter(|cell| !cell.is_empty()).map(|cell| value(cell)).collect());
+        let rows = rows.map(|row| {
+            row.iter()
+                .filter(|cell| !cell.is_empty())
+                .map(|cell| value(cell))
+                .collect()
+        });
         self.tables.push((signature, rows.collect()));
     }
 }
@@ -293,11 +341,17 @@ fn fields(text: &str) -> Vec<(Name, Type)> {
 
 impl Procedures for Tables {
     fn signature(&self, name: &str) -> Option<Signature> {
-        self.tables.iter().find(|(s, _)| &*s.name == name).map(|(s, _)| s.clone())
+        self.tables
+            .iter()
+            .find(|(s, _)| &*s.name == name)
+            .map(|(s, _)| s.clone())
     }
 
     fn names(&self) -> Vec<Name> {
-        self.tables.iter().map(|(signature, _)| signature.name.clone()).collect()
+        self.tables
+            .iter()
+            .map(|(signature, _)| signature.name.clone())
+            .collect()
     }
 
     fn call<'p>(
@@ -306,11 +360,18 @@ impl Procedures for Tables {
         arguments: &[Value],
         _: &dyn Graph,
     ) -> Result<ProcedureRows<'p>, Box<dyn std::error::Error + Send + Sync>> {
-        let (signature, rows) =
-            self.tables.iter().find(|(s, _)| &*s.name == name).ok_or("no such procedure")?;
+        let (signature, rows) = self
+            .tables
+            .iter()
+            .find(|(s, _)| &*s.name == name)
+            .ok_or("no such procedure")?;
         let inputs = signature.inputs.len();
         let arguments = arguments.to_vec();
         let fits = move |row: &&Vec<Value>| row[..inputs] == arguments[..];
-        Ok(Box::new(rows.iter().filter(fits).map(move |row| Ok(row[inputs..].to_vec()))))
+        Ok(Box::new(
+            rows.iter()
+                .filter(fits)
+                .map(move |row| Ok(row[inputs..].to_vec())),
+        ))
     }
 }

@@ -23,7 +23,9 @@ impl Lowering<'_> {
                 projection: self.projection(clause.projection)?,
                 predicate: self.optional(clause.where_clause)?,
             },
-            oc::ClauseKind::Return(clause) => ClauseKind::Return(self.projection(clause.projection)?),
+            oc::ClauseKind::Return(clause) => {
+                ClauseKind::Return(self.projection(clause.projection)?)
+            }
             oc::ClauseKind::Create(clause) => ClauseKind::Create(self.patterns(clause.pattern)?),
             oc::ClauseKind::Merge(clause) => {
                 let (mut on_create, mut on_match) = (Vec::new(), Vec::new());
@@ -34,11 +36,19 @@ impl Lowering<'_> {
                     };
                     items.extend(self.set_items(action.set)?);
                 }
-                ClauseKind::Merge { pattern: self.pattern(clause.pattern)?, on_create, on_match }
+                ClauseKind::Merge {
+                    pattern: self.pattern(clause.pattern)?,
+                    on_create,
+                    on_match,
+                }
             }
             oc::ClauseKind::Set(clause) => ClauseKind::Set(self.set_items(clause)?),
             oc::ClauseKind::Remove(clause) => ClauseKind::Remove(
-                clause.items.into_iter().map(|item| self.remove_item(item)).collect::<Result<_>>()?,
+                clause
+                    .items
+                    .into_iter()
+                    .map(|item| self.remove_item(item))
+                    .collect::<Result<_>>()?,
             ),
             oc::ClauseKind::Delete(clause) => ClauseKind::Delete {
                 detach: matches!(clause.mode.kind, oc::DeleteMode::Detach),
@@ -78,7 +88,12 @@ impl Lowering<'_> {
                 oc::ProjectionItemKind::Expression { expression, alias } => {
                     let span = at(expression.span);
                     items.push(ProjectionItem {
-                        text: self.text.get(span.start..span.end).unwrap_or("").trim().into(),
+                        text: self
+                            .text
+                            .get(span.start..span.end)
+                            .unwrap_or("")
+                            .trim()
+                            .into(),
                         expression: self.expression(expression)?,
                         alias: alias.map(ident),
                     });
@@ -87,12 +102,20 @@ impl Lowering<'_> {
             }
         }
         let mut order = Vec::new();
-        for item in projection.order_by.into_iter().flat_map(|order| order.items) {
+        for item in projection
+            .order_by
+            .into_iter()
+            .flat_map(|order| order.items)
+        {
             if let Some(nulls) = item.nulls {
-                return Err(Error::unsupported("NULLS FIRST and NULLS LAST", at(nulls.span)));
+                return Err(Error::unsupported(
+                    "NULLS FIRST and NULLS LAST",
+                    at(nulls.span),
+                ));
             }
-            let descending =
-                item.direction.is_some_and(|d| matches!(d.kind, oc::SortDirection::Descending));
+            let descending = item
+                .direction
+                .is_some_and(|d| matches!(d.kind, oc::SortDirection::Descending));
             order.push((self.expression(item.expression)?, descending));
         }
         Ok(Projection {
@@ -109,14 +132,22 @@ impl Lowering<'_> {
     }
 
     fn set_items(&self, clause: oc::SetClause) -> Result<Vec<SetItem>> {
-        clause.items.into_iter().map(|item| self.set_item(item)).collect()
+        clause
+            .items
+            .into_iter()
+            .map(|item| self.set_item(item))
+            .collect()
     }
 
     fn set_item(&self, item: oc::SetItem) -> Result<SetItem> {
         Ok(match item.kind {
             oc::SetItemKind::Property { target, value } => {
                 let (target, key) = self.property(target)?;
-                SetItem::Property { target, key, value: self.expression(value)? }
+                SetItem::Property {
+                    target,
+                    key,
+                    value: self.expression(value)?,
+                }
             }
             oc::SetItemKind::ReplaceProperties { target, value } => SetItem::Properties {
                 target: ident(target),
@@ -128,9 +159,10 @@ impl Lowering<'_> {
                 value: self.expression(value)?,
                 replace: false,
             },
-            oc::SetItemKind::Labels { target, labels } => {
-                SetItem::Labels { target: ident(target), labels: self.plain_labels(labels)? }
-            }
+            oc::SetItemKind::Labels { target, labels } => SetItem::Labels {
+                target: ident(target),
+                labels: self.plain_labels(labels)?,
+            },
             _ => return Err(unexpected("an item of SET", at(item.span))),
         })
     }
@@ -141,9 +173,10 @@ impl Lowering<'_> {
                 let (target, key) = self.property(property)?;
                 RemoveItem::Property { target, key }
             }
-            oc::RemoveItemKind::Labels { target, labels } => {
-                RemoveItem::Labels { target: ident(target), labels: self.plain_labels(labels)? }
-            }
+            oc::RemoveItemKind::Labels { target, labels } => RemoveItem::Labels {
+                target: ident(target),
+                labels: self.plain_labels(labels)?,
+            },
             _ => return Err(unexpected("an item of REMOVE", at(item.span))),
         })
     }
@@ -152,14 +185,21 @@ impl Lowering<'_> {
         let expression = self.expression(property)?;
         match expression.kind {
             ExprKind::Property(target, key) => Ok((*target, key)),
-            _ => Err(Error::unsupported("setting what is not a property with a fixed name", expression.span)),
+            _ => Err(Error::unsupported(
+                "setting what is not a property with a fixed name",
+                expression.span,
+            )),
         }
     }
 
     fn plain_labels(&self, labels: oc::LabelExpression) -> Result<Vec<Name>> {
         let span = at(labels.span);
         self.labels(labels)?.conjunction().ok_or_else(|| {
-            Error::syntax(Detail::UnexpectedSyntax, "only plain labels can be set or removed", span)
+            Error::syntax(
+                Detail::UnexpectedSyntax,
+                "only plain labels can be set or removed",
+                span,
+            )
         })
     }
 
@@ -174,12 +214,18 @@ impl Lowering<'_> {
         match clause.target {
             oc::CallTarget::Procedure { name, arguments } => Ok(ClauseKind::Call {
                 name: dotted(name),
-                arguments: arguments.map(|arguments| self.expressions(arguments)).transpose()?,
+                arguments: arguments
+                    .map(|arguments| self.expressions(arguments))
+                    .transpose()?,
                 yields,
             }),
-            oc::CallTarget::Subquery { in_transactions: Some(part), .. } => {
-                Err(Error::unsupported("CALL { … } IN TRANSACTIONS", at(part.span)))
-            }
+            oc::CallTarget::Subquery {
+                in_transactions: Some(part),
+                ..
+            } => Err(Error::unsupported(
+                "CALL { … } IN TRANSACTIONS",
+                at(part.span),
+            )),
             oc::CallTarget::Subquery { scope, query, .. } => {
                 let scope = match scope {
                     Some(scope) if scope.import_all => {
@@ -188,7 +234,10 @@ impl Lowering<'_> {
                     Some(scope) => Some(scope.variables.into_iter().map(ident).collect()),
                     None => None,
                 };
-                Ok(ClauseKind::Subquery { scope, query: self.query(*query)? })
+                Ok(ClauseKind::Subquery {
+                    scope,
+                    query: self.query(*query)?,
+                })
             }
             _ => Err(Error::unsupported("this form of CALL", span)),
         }

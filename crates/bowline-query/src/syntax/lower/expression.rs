@@ -10,11 +10,16 @@ use crate::value::{Name, Value};
 
 impl Lowering<'_> {
     pub(super) fn optional(&self, expression: Option<oc::Expr>) -> Result<Option<Expr>> {
-        expression.map(|expression| self.expression(expression)).transpose()
+        expression
+            .map(|expression| self.expression(expression))
+            .transpose()
     }
 
     pub(super) fn expressions(&self, expressions: Vec<oc::Expr>) -> Result<Vec<Expr>> {
-        expressions.into_iter().map(|expression| self.expression(expression)).collect()
+        expressions
+            .into_iter()
+            .map(|expression| self.expression(expression))
+            .collect()
     }
 
     fn boxed(&self, expression: oc::Expr) -> Result<Box<Expr>> {
@@ -24,7 +29,9 @@ impl Lowering<'_> {
     pub(super) fn expression(&self, expression: oc::Expr) -> Result<Expr> {
         let span = at(expression.span);
         let kind = match expression.kind {
-            oc::ExprKind::Literal(literal) => ExprKind::Literal(self.literal(literal.kind, false, span)?),
+            oc::ExprKind::Literal(literal) => {
+                ExprKind::Literal(self.literal(literal.kind, false, span)?)
+            }
             oc::ExprKind::Variable(variable) => ExprKind::Variable(name(variable)),
             oc::ExprKind::Parameter(parameter) => ExprKind::Parameter(match parameter.name {
                 oc::ParameterName::Named(name) | oc::ParameterName::Positional(name) => name.into(),
@@ -32,27 +39,52 @@ impl Lowering<'_> {
             }),
             oc::ExprKind::List(list) => ExprKind::List(self.expressions(list)?),
             oc::ExprKind::Map(entries) => ExprKind::Map(
-                entries.into_iter().map(|entry| self.entry(entry)).collect::<Result<_>>()?,
+                entries
+                    .into_iter()
+                    .map(|entry| self.entry(entry))
+                    .collect::<Result<_>>()?,
             ),
             oc::ExprKind::MapProjection(projection) => self.map_projection(projection)?,
-            oc::ExprKind::Unary { operator, operand } => self.unary(operator.kind, *operand, span)?,
-            oc::ExprKind::Binary { left, operator, right } => self.binary(*left, operator.kind, *right)?,
-            oc::ExprKind::Is { expression, negated, predicate } => {
+            oc::ExprKind::Unary { operator, operand } => {
+                self.unary(operator.kind, *operand, span)?
+            }
+            oc::ExprKind::Binary {
+                left,
+                operator,
+                right,
+            } => self.binary(*left, operator.kind, *right)?,
+            oc::ExprKind::Is {
+                expression,
+                negated,
+                predicate,
+            } => {
                 let tested = self.boxed(*expression)?;
                 let kind = match predicate {
                     oc::IsPredicate::Null => ExprKind::IsNull(tested),
-                    oc::IsPredicate::Label(labels) => ExprKind::HasLabels(tested, self.labels(labels)?),
+                    oc::IsPredicate::Label(labels) => {
+                        ExprKind::HasLabels(tested, self.labels(labels)?)
+                    }
                     _ => return Err(Error::unsupported("IS with a type or a normal form", span)),
                 };
-                if negated { ExprKind::Not(Expr::new(kind, span).boxed()) } else { kind }
+                if negated {
+                    ExprKind::Not(Expr::new(kind, span).boxed())
+                } else {
+                    kind
+                }
             }
             oc::ExprKind::Property { expression, key } => {
                 ExprKind::Property(self.boxed(*expression)?, ident(key))
             }
-            oc::ExprKind::Index { expression, index } | oc::ExprKind::DynamicProperty { expression, key: index } => {
-                ExprKind::Index(self.boxed(*expression)?, self.boxed(*index)?)
-            }
-            oc::ExprKind::Slice { expression, lower, upper } => ExprKind::Slice(
+            oc::ExprKind::Index { expression, index }
+            | oc::ExprKind::DynamicProperty {
+                expression,
+                key: index,
+            } => ExprKind::Index(self.boxed(*expression)?, self.boxed(*index)?),
+            oc::ExprKind::Slice {
+                expression,
+                lower,
+                upper,
+            } => ExprKind::Slice(
                 self.boxed(*expression)?,
                 lower.map(|bound| self.boxed(*bound)).transpose()?,
                 upper.map(|bound| self.boxed(*bound)).transpose()?,
@@ -111,7 +143,11 @@ impl Lowering<'_> {
         Ok(Expr::new(kind, span))
     }
 
-    fn single_pattern(&self, pattern: oc::Pattern, span: Span) -> Result<crate::syntax::ast::Pattern> {
+    fn single_pattern(
+        &self,
+        pattern: oc::Pattern,
+        span: Span,
+    ) -> Result<crate::syntax::ast::Pattern> {
         let mut patterns = self.patterns(pattern)?;
         match (patterns.pop(), patterns.is_empty()) {
             (Some(pattern), true) => Ok(pattern),
@@ -137,13 +173,27 @@ impl Lowering<'_> {
                 _ => return Err(unexpected("an item of a map projection", at(item.span))),
             });
         }
-        Ok(ExprKind::MapProjection { base: self.boxed(*projection.base)?, items })
+        Ok(ExprKind::MapProjection {
+            base: self.boxed(*projection.base)?,
+            items,
+        })
     }
 
-    fn unary(&self, operator: oc::UnaryOperator, operand: oc::Expr, span: Span) -> Result<ExprKind> {
-        if let (oc::UnaryOperator::Minus, oc::ExprKind::Literal(literal)) = (operator, &operand.kind) {
+    fn unary(
+        &self,
+        operator: oc::UnaryOperator,
+        operand: oc::Expr,
+        span: Span,
+    ) -> Result<ExprKind> {
+        if let (oc::UnaryOperator::Minus, oc::ExprKind::Literal(literal)) =
+            (operator, &operand.kind)
+        {
             if let oc::LiteralKind::Integer(_) = literal.kind {
-                return Ok(ExprKind::Literal(self.literal(literal.kind.clone(), true, span)?));
+                return Ok(ExprKind::Literal(self.literal(
+                    literal.kind.clone(),
+                    true,
+                    span,
+                )?));
             }
         }
         let operand = self.boxed(operand)?;
@@ -155,7 +205,12 @@ impl Lowering<'_> {
         })
     }
 
-    fn binary(&self, left: oc::Expr, operator: oc::BinaryOperator, right: oc::Expr) -> Result<ExprKind> {
+    fn binary(
+        &self,
+        left: oc::Expr,
+        operator: oc::BinaryOperator,
+        right: oc::Expr,
+    ) -> Result<ExprKind> {
         let operator = binary(operator, at(left.span))?;
         let left_is_bare = !matches!(left.kind, oc::ExprKind::Parenthesized(_));
         let left = self.expression(left)?;
@@ -180,27 +235,42 @@ impl Lowering<'_> {
     }
 
     fn call_function(&self, call: oc::FunctionInvocation, span: Span) -> Result<ExprKind> {
-        let distinct =
-            call.quantifier.is_some_and(|quantifier| matches!(quantifier.kind, oc::SetQuantifier::Distinct));
+        let distinct = call
+            .quantifier
+            .is_some_and(|quantifier| matches!(quantifier.kind, oc::SetQuantifier::Distinct));
         let name = dotted(call.name);
-        if call.arguments.iter().any(|argument| matches!(argument.kind, oc::ExprKind::Wildcard)) {
+        if call
+            .arguments
+            .iter()
+            .any(|argument| matches!(argument.kind, oc::ExprKind::Wildcard))
+        {
             if name.name.eq_ignore_ascii_case("count") && call.arguments.len() == 1 && !distinct {
                 return Ok(ExprKind::CountAll);
             }
             return Err(unexpected("`*` as an argument", span));
         }
-        Ok(ExprKind::Call { name, distinct, arguments: self.expressions(call.arguments)? })
+        Ok(ExprKind::Call {
+            name,
+            distinct,
+            arguments: self.expressions(call.arguments)?,
+        })
     }
 
     fn case(&self, case: oc::CaseExpression) -> Result<ExprKind> {
         let mut branches = Vec::new();
         for alternative in case.alternatives {
-            branches.push((self.expressions(alternative.when)?, self.expression(alternative.then)?));
+            branches.push((
+                self.expressions(alternative.when)?,
+                self.expression(alternative.then)?,
+            ));
         }
         Ok(ExprKind::Case {
             operand: case.operand.map(|part| self.boxed(*part)).transpose()?,
             branches,
-            otherwise: case.else_expression.map(|part| self.boxed(*part)).transpose()?,
+            otherwise: case
+                .else_expression
+                .map(|part| self.boxed(*part))
+                .transpose()?,
         })
     }
 
@@ -208,11 +278,18 @@ impl Lowering<'_> {
         Ok(match literal {
             oc::LiteralKind::Null => Value::Null,
             oc::LiteralKind::Boolean(value) => Value::Bool(value),
-            oc::LiteralKind::Integer(integer) => Value::Int(read_integer(&integer, negative, span)?),
+            oc::LiteralKind::Integer(integer) => {
+                Value::Int(read_integer(&integer, negative, span)?)
+            }
             oc::LiteralKind::Float(float) => {
-                let value: f64 = float.text.replace('_', "").trim_end_matches(['f', 'd', 'F', 'D']).parse().map_err(
-                    |_| Error::syntax(Detail::InvalidNumberLiteral, "this is not a number", span),
-                )?;
+                let value: f64 = float
+                    .text
+                    .replace('_', "")
+                    .trim_end_matches(['f', 'd', 'F', 'D'])
+                    .parse()
+                    .map_err(|_| {
+                        Error::syntax(Detail::InvalidNumberLiteral, "this is not a number", span)
+                    })?;
                 if value.is_infinite() {
                     let message = "this number is too large for a float";
                     return Err(Error::syntax(Detail::FloatingPointOverflow, message, span));
@@ -228,14 +305,24 @@ impl Lowering<'_> {
 fn read_integer(integer: &oc::IntegerLiteral, negative: bool, span: Span) -> Result<i64> {
     let text = integer.text.replace('_', "");
     let (digits, radix) = match integer.radix {
-        oc::IntegerRadix::Hexadecimal => (text.trim_start_matches("0x").trim_start_matches("0X"), 16),
+        oc::IntegerRadix::Hexadecimal => {
+            (text.trim_start_matches("0x").trim_start_matches("0X"), 16)
+        }
         oc::IntegerRadix::Octal => (text.trim_start_matches("0o").trim_start_matches("0O"), 8),
         _ => (text.as_str(), 10),
     };
-    let signed = if negative { format!("-{digits}") } else { digits.to_owned() };
+    let signed = if negative {
+        format!("-{digits}")
+    } else {
+        digits.to_owned()
+    };
     i64::from_str_radix(&signed, radix).map_err(|_| {
-        Error::syntax(Detail::IntegerOverflow, "this integer does not fit into 64 bits", span)
-            .help("write it as a float, with a point")
+        Error::syntax(
+            Detail::IntegerOverflow,
+            "this integer does not fit into 64 bits",
+            span,
+        )
+        .help("write it as a float, with a point")
     })
 }
 

@@ -12,16 +12,24 @@ use crate::value::Name;
 
 /// Lowers a whole program, which must hold one query.
 pub(super) fn program(program: oc::Program, text: &str) -> Result<Query> {
-    let whole = Span { start: 0, end: text.len() };
+    let whole = Span {
+        start: 0,
+        end: text.len(),
+    };
     let mut statements = program.statements.into_iter();
     let Some(statement) = statements.next() else {
-        return Err(Error::syntax(Detail::UnexpectedSyntax, "the query is empty", whole)
-            .help("begin with MATCH, CREATE, RETURN or another clause"));
+        return Err(
+            Error::syntax(Detail::UnexpectedSyntax, "the query is empty", whole)
+                .help("begin with MATCH, CREATE, RETURN or another clause"),
+        );
     };
     match statement.kind {
         oc::StatementKind::Query(query) => {
             if let Some(mode) = query.mode {
-                return Err(Error::unsupported("EXPLAIN and PROFILE within the text", at(mode.span)));
+                return Err(Error::unsupported(
+                    "EXPLAIN and PROFILE within the text",
+                    at(mode.span),
+                ));
             }
             Lowering { text }.query(query.query)
         }
@@ -45,28 +53,44 @@ impl Lowering<'_> {
         for branch in regular.unions {
             let all = matches!(branch.operator.kind, oc::UnionOperator::All);
             let at = At(at(branch.operator.span));
-            unions.push(Union { all, at, clauses: self.clauses(branch.query.kind.clauses)? });
+            unions.push(Union {
+                all,
+                at,
+                clauses: self.clauses(branch.query.kind.clauses)?,
+            });
         }
         Ok(Query { first, unions })
     }
 
     fn clauses(&self, clauses: Vec<oc::Clause>) -> Result<Vec<Clause>> {
-        clauses.into_iter().map(|clause| self.clause(clause)).collect()
+        clauses
+            .into_iter()
+            .map(|clause| self.clause(clause))
+            .collect()
     }
 }
 
 fn at(span: open_cypher::Span) -> Span {
-    Span { start: span.start, end: span.end }
+    Span {
+        start: span.start,
+        end: span.end,
+    }
 }
 
 fn ident(name: oc::Name) -> Ident {
-    Ident { span: at(name.span), name: name.kind.text.into() }
+    Ident {
+        span: at(name.span),
+        name: name.kind.text.into(),
+    }
 }
 
 fn dotted(name: oc::QualifiedName) -> Ident {
     let span = at(name.span);
     let parts: Vec<String> = name.parts.into_iter().map(|part| part.kind.text).collect();
-    Ident { name: parts.join(".").into(), span }
+    Ident {
+        name: parts.join(".").into(),
+        span,
+    }
 }
 
 fn name(name: oc::Name) -> Name {
@@ -74,5 +98,9 @@ fn name(name: oc::Name) -> Name {
 }
 
 fn unexpected(what: &str, span: Span) -> Error {
-    Error::syntax(Detail::UnexpectedSyntax, format!("{what} cannot be read here"), span)
+    Error::syntax(
+        Detail::UnexpectedSyntax,
+        format!("{what} cannot be read here"),
+        span,
+    )
 }

@@ -10,13 +10,20 @@ use crate::value::Name;
 
 impl Lowering<'_> {
     pub(super) fn patterns(&self, pattern: oc::Pattern) -> Result<Vec<Pattern>> {
-        pattern.parts.into_iter().map(|part| self.pattern(part)).collect()
+        pattern
+            .parts
+            .into_iter()
+            .map(|part| self.pattern(part))
+            .collect()
     }
 
     pub(super) fn pattern(&self, part: oc::PatternPart) -> Result<Pattern> {
         let span = at(part.span);
         if let Some(selector) = part.kind.selector {
-            return Err(Error::unsupported("a path selector (ANY, ALL, SHORTEST)", at(selector.span)));
+            return Err(Error::unsupported(
+                "a path selector (ANY, ALL, SHORTEST)",
+                at(selector.span),
+            ));
         }
         let mut pattern = Pattern {
             variable: part.kind.binding.map(ident),
@@ -27,7 +34,10 @@ impl Lowering<'_> {
         };
         self.path(part.kind.path, &mut pattern)?;
         if pattern.nodes.len() != pattern.relationships.len() + 1 {
-            return Err(unexpected("a pattern that does not alternate nodes and relationships", span));
+            return Err(unexpected(
+                "a pattern that does not alternate nodes and relationships",
+                span,
+            ));
         }
         Ok(pattern)
     }
@@ -38,16 +48,30 @@ impl Lowering<'_> {
             match factor.kind {
                 oc::PathFactorKind::Node(node) => pattern.nodes.push(self.node(node, span)?),
                 oc::PathFactorKind::Relationship(relationship) => {
-                    pattern.relationships.push(self.relationship(relationship, span)?);
+                    pattern
+                        .relationships
+                        .push(self.relationship(relationship, span)?);
                 }
-                oc::PathFactorKind::LegacyShortest { all, pattern: inner } => {
+                oc::PathFactorKind::LegacyShortest {
+                    all,
+                    pattern: inner,
+                } => {
                     pattern.shortest = Some(if all { Shortest::All } else { Shortest::One });
                     self.path(*inner, pattern)?;
                 }
-                oc::PathFactorKind::Parenthesized { pattern: inner, where_clause: None, quantifier: None } => {
+                oc::PathFactorKind::Parenthesized {
+                    pattern: inner,
+                    where_clause: None,
+                    quantifier: None,
+                } => {
                     self.path(*inner, pattern)?;
                 }
-                _ => return Err(Error::unsupported("a quantified or nested path pattern", span)),
+                _ => {
+                    return Err(Error::unsupported(
+                        "a quantified or nested path pattern",
+                        span,
+                    ));
+                }
             }
         }
         Ok(())
@@ -63,16 +87,24 @@ impl Lowering<'_> {
         })
     }
 
-    fn relationship(&self, pattern: oc::RelationshipPattern, span: Span) -> Result<RelationshipPattern> {
+    fn relationship(
+        &self,
+        pattern: oc::RelationshipPattern,
+        span: Span,
+    ) -> Result<RelationshipPattern> {
         if let Some(quantifier) = pattern.graph_quantifier {
-            return Err(Error::unsupported("a quantifier after a relationship", at(quantifier.span)));
+            return Err(Error::unsupported(
+                "a quantifier after a relationship",
+                at(quantifier.span),
+            ));
         }
         let kinds = match pattern.labels {
             None => Vec::new(),
             Some(labels) => {
                 let span = at(labels.span);
-                disjunction(&self.labels(labels)?)
-                    .ok_or_else(|| Error::unsupported("an expression over relationship types", span))?
+                disjunction(&self.labels(labels)?).ok_or_else(|| {
+                    Error::unsupported("an expression over relationship types", span)
+                })?
             }
         };
         let length = match pattern.legacy_quantifier {
@@ -97,7 +129,10 @@ impl Lowering<'_> {
     pub(super) fn labels(&self, labels: oc::LabelExpression) -> Result<Labels> {
         let span = at(labels.span);
         let all = |parts: Vec<oc::LabelExpression>| {
-            parts.into_iter().map(|part| self.labels(part)).collect::<Result<Vec<_>>>()
+            parts
+                .into_iter()
+                .map(|part| self.labels(part))
+                .collect::<Result<Vec<_>>>()
         };
         Ok(match labels.kind {
             oc::LabelExpressionKind::Name(label) => Labels::Name(name(label)),
@@ -126,7 +161,11 @@ fn length(quantifier: oc::Quantifier) -> Result<(Option<u64>, Option<u64>)> {
     let span = at(quantifier.span);
     let number = |text: String| {
         text.parse::<u64>().map_err(|_| {
-            Error::syntax(Detail::InvalidRelationshipPattern, "a length is a whole number", span)
+            Error::syntax(
+                Detail::InvalidRelationshipPattern,
+                "a length is a whole number",
+                span,
+            )
         })
     };
     Ok(match quantifier.kind {
@@ -135,9 +174,10 @@ fn length(quantifier: oc::Quantifier) -> Result<(Option<u64>, Option<u64>)> {
             let steps = number(text)?;
             (Some(steps), Some(steps))
         }
-        oc::QuantifierKind::Range { lower, upper } => {
-            (lower.map(number).transpose()?, upper.map(number).transpose()?)
-        }
+        oc::QuantifierKind::Range { lower, upper } => (
+            lower.map(number).transpose()?,
+            upper.map(number).transpose()?,
+        ),
         _ => return Err(Error::unsupported("this quantifier", span)),
     })
 }

@@ -27,25 +27,29 @@ pub struct OffsetTime {
 
 impl OffsetTime {
     /// Nanoseconds since midnight of UTC; may be negative, or longer than a day.
-    pub(super) fn utc_nanos(&self) -> i64 {
+    pub(crate) fn utc_nanos(&self) -> i64 {
         nanos_of(self.time) - i64::from(self.offset.seconds()) * 1_000_000_000
     }
 
     /// The same instant at another offset.
-    pub(super) fn at_offset(&self, offset: Offset) -> OffsetTime {
+    pub(crate) fn at_offset(&self, offset: Offset) -> OffsetTime {
         let nanos = self.utc_nanos() + i64::from(offset.seconds()) * 1_000_000_000;
-        OffsetTime { time: time_of(nanos), offset }
+        OffsetTime {
+            time: time_of(nanos),
+            offset,
+        }
     }
 }
 
 /// Nanoseconds since midnight.
-pub(super) fn nanos_of(time: civil::Time) -> i64 {
-    let seconds = i64::from(time.hour()) * 3600 + i64::from(time.minute()) * 60 + i64::from(time.second());
+pub(crate) fn nanos_of(time: civil::Time) -> i64 {
+    let seconds =
+        i64::from(time.hour()) * 3600 + i64::from(time.minute()) * 60 + i64::from(time.second());
     seconds * 1_000_000_000 + i64::from(time.subsec_nanosecond())
 }
 
 /// The time of day so many nanoseconds after midnight, around the clock.
-pub(super) fn time_of(nanos: i64) -> civil::Time {
+pub(crate) fn time_of(nanos: i64) -> civil::Time {
     let nanos = nanos.rem_euclid(86_400_000_000_000);
     let seconds = nanos / 1_000_000_000;
     civil::time(
@@ -64,7 +68,9 @@ impl PartialOrd for OffsetTime {
 
 impl Ord for OffsetTime {
     fn cmp(&self, other: &OffsetTime) -> Ordering {
-        self.utc_nanos().cmp(&other.utc_nanos()).then_with(|| self.offset.cmp(&other.offset))
+        self.utc_nanos()
+            .cmp(&other.utc_nanos())
+            .then_with(|| self.offset.cmp(&other.offset))
     }
 }
 

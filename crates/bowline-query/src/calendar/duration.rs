@@ -4,8 +4,19 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use super::{NANOS, SECONDS_PER_DAY, out_of_range};
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+pub(crate) const NANOS: i128 = 1_000_000_000;
+pub(crate) const SECONDS_PER_DAY: i64 = 86_400;
+
+/// A result that the calendar cannot hold.
+pub(crate) fn out_of_range() -> Error {
+    Error::Unsupported {
+        what: "a year outside of -9999 to 9999".into(),
+        span: None,
+        place: None,
+    }
+}
 
 /// A duration. The nanoseconds lie between 0 and a second; all other parts may be negative.
 ///
@@ -32,7 +43,7 @@ const MONTH_SECONDS: f64 = 2_629_746.0;
 
 impl Duration {
     /// A duration of exact parts.
-    pub(super) fn exact(months: i128, days: i128, nanos: i128) -> Result<Duration> {
+    pub(crate) fn exact(months: i128, days: i128, nanos: i128) -> Result<Duration> {
         let part = |value: i128| i64::try_from(value).map_err(|_| out_of_range());
         Ok(Duration {
             months: part(months)?,
@@ -43,7 +54,7 @@ impl Duration {
     }
 
     /// A duration of fractional parts. The fraction of a month becomes days and seconds, that of a day seconds.
-    pub(super) fn fractional(months: f64, days: f64, nanos: i128) -> Result<Duration> {
+    pub(crate) fn fractional(months: f64, days: f64, nanos: i128) -> Result<Duration> {
         let month_nanos = (months.fract() * MONTH_SECONDS * 1e9).round() as i128;
         let day_nanos = NANOS * i128::from(SECONDS_PER_DAY);
         let more_days = month_nanos / day_nanos;
@@ -57,11 +68,11 @@ impl Duration {
     }
 
     /// All seconds and nanoseconds, as nanoseconds.
-    pub(super) fn total_nanos(&self) -> i128 {
+    pub(crate) fn total_nanos(&self) -> i128 {
         i128::from(self.seconds) * NANOS + i128::from(self.nanos)
     }
 
-    pub(super) fn plus(&self, other: &Duration) -> Result<Duration> {
+    pub(crate) fn plus(&self, other: &Duration) -> Result<Duration> {
         Duration::exact(
             i128::from(self.months) + i128::from(other.months),
             i128::from(self.days) + i128::from(other.days),
@@ -69,14 +80,22 @@ impl Duration {
         )
     }
 
-    pub(super) fn negated(&self) -> Result<Duration> {
-        Duration::exact(-i128::from(self.months), -i128::from(self.days), -self.total_nanos())
+    pub(crate) fn negated(&self) -> Result<Duration> {
+        Duration::exact(
+            -i128::from(self.months),
+            -i128::from(self.days),
+            -self.total_nanos(),
+        )
     }
 
     /// The duration, times a number.
     pub(crate) fn scaled(&self, factor: f64) -> Result<Duration> {
         let nanos = self.total_nanos() as f64 * factor;
-        Duration::fractional(self.months as f64 * factor, self.days as f64 * factor, nanos.trunc() as i128)
+        Duration::fractional(
+            self.months as f64 * factor,
+            self.days as f64 * factor,
+            nanos.trunc() as i128,
+        )
     }
 
     /// The order of durations, by their mean lengths.
@@ -87,9 +106,9 @@ impl Duration {
                 + i128::from(d.seconds);
             (seconds, d.nanos)
         };
-        length(self)
-            .cmp(&length(other))
-            .then_with(|| (self.months, self.days, self.seconds).cmp(&(other.months, other.days, other.seconds)))
+        length(self).cmp(&length(other)).then_with(|| {
+            (self.months, self.days, self.seconds).cmp(&(other.months, other.days, other.seconds))
+        })
     }
 }
 

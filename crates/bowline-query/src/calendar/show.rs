@@ -7,7 +7,12 @@ use jiff::tz::Offset;
 pub(crate) fn show_date(date: civil::Date) -> String {
     let year = date.year();
     let sign = if year < 0 { "-" } else { "" };
-    format!("{sign}{:04}-{:02}-{:02}", year.abs(), date.month(), date.day())
+    format!(
+        "{sign}{:04}-{:02}-{:02}",
+        year.abs(),
+        date.month(),
+        date.day()
+    )
 }
 
 pub(crate) fn show_time(time: civil::Time) -> String {
@@ -24,10 +29,14 @@ pub(crate) fn show_time(time: civil::Time) -> String {
 }
 
 pub(crate) fn show_datetime(datetime: civil::DateTime) -> String {
-    format!("{}T{}", show_date(datetime.date()), show_time(datetime.time()))
+    format!(
+        "{}T{}",
+        show_date(datetime.date()),
+        show_time(datetime.time())
+    )
 }
 
-pub(super) fn show_offset(offset: Offset) -> String {
+pub(crate) fn show_offset(offset: Offset) -> String {
     let seconds = offset.seconds();
     if seconds == 0 {
         return "Z".into();
@@ -51,6 +60,6 @@ pub(crate) fn show_zoned(zoned: &ZonedDateTime) -> String {
 }
 
 /// The name of the zone, unless it is a plain offset.
-pub(super) fn zone_name(zoned: &ZonedDateTime) -> Option<&str> {
+pub(crate) fn zone_name(zoned: &ZonedDateTime) -> Option<&str> {
     zoned.time_zone().iana_name().filter(|name| *name != "UTC")
 }
