@@ -65,30 +65,8 @@ impl Compiler<'_> {
                 )?;
                 (Kind::HasLabels(a.boxed(), labels.clone()), Type::Bool)
             }
-            ExprKind::Property(a, key) => {
-                let (a, known) = self.expression(a, scope)?;
-                property_holder(known, a.span)?;
-                let known = component_type(known, &key.name);
-                (Kind::Property(a.boxed(), key.name.clone()), known)
-            }
-            ExprKind::Index(a, b) => {
-                let (a, known) = self.expression(a, scope)?;
-                let holders = [Type::List, Type::Map, Type::Node, Type::Relationship];
-                indexable(known, &holders, a.span)?;
-                let b = self.expression(b, scope)?.0;
-                (Kind::Index(a.boxed(), b.boxed()), Type::Any)
-            }
-            ExprKind::Slice(a, low, high) => {
-                let (a, known) = self.expression(a, scope)?;
-                wants(known, &[Type::List], "a list", a.span)?;
-                let mut bound = |bound: &Option<Box<ast::Expr>>| -> Result<Option<Box<Expr>>> {
-                    bound
-                        .as_ref()
-                        .map(|bound| Ok(self.expression(bound, scope)?.0.boxed()))
-                        .transpose()
-                };
-                let (low, high) = (bound(low)?, bound(high)?);
-                (Kind::Slice(a.boxed(), low, high), Type::List)
+            ExprKind::Property(..) | ExprKind::Index(..) | ExprKind::Slice(..) => {
+                self.part(&expr.kind, scope)?
             }
             ExprKind::Call {
                 name,
@@ -120,6 +98,38 @@ impl Compiler<'_> {
             }
         };
         Ok((Expr::new(kind, span), known))
+    }
+
+    /// A part of a value: a property, an element, a slice.
+    fn part(&mut self, kind: &ExprKind, scope: &Scope) -> Result<(Kind, Type)> {
+        Ok(match kind {
+            ExprKind::Property(a, key) => {
+                let (a, known) = self.expression(a, scope)?;
+                property_holder(known, a.span)?;
+                let known = component_type(known, &key.name);
+                (Kind::Property(a.boxed(), key.name.clone()), known)
+            }
+            ExprKind::Index(a, b) => {
+                let (a, known) = self.expression(a, scope)?;
+                let holders = [Type::List, Type::Map, Type::Node, Type::Relationship];
+                indexable(known, &holders, a.span)?;
+                let b = self.expression(b, scope)?.0;
+                (Kind::Index(a.boxed(), b.boxed()), Type::Any)
+            }
+            ExprKind::Slice(a, low, high) => {
+                let (a, known) = self.expression(a, scope)?;
+                wants(known, &[Type::List], "a list", a.span)?;
+                let mut bound = |bound: &Option<Box<ast::Expr>>| -> Result<Option<Box<Expr>>> {
+                    bound
+                        .as_ref()
+                        .map(|bound| Ok(self.expression(bound, scope)?.0.boxed()))
+                        .transpose()
+                };
+                let (low, high) = (bound(low)?, bound(high)?);
+                (Kind::Slice(a.boxed(), low, high), Type::List)
+            }
+            _ => unreachable!("called with these three only"),
+        })
     }
 
     fn expressions(&mut self, expressions: &[ast::Expr], scope: &Scope) -> Result<Vec<Expr>> {

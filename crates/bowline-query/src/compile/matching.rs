@@ -67,6 +67,7 @@ impl Compiler<'_> {
         let mut slots = Vec::new();
         let mut relationships = Vec::new();
         for pattern in patterns {
+            self.grow(pattern.at.0)?;
             slots.push(self.bind_pattern(pattern, outer, &mut scope, &mut relationships)?);
         }
         let bound: HashSet<Slot> = outer.iter().map(|(_, binding)| binding.slot).collect();
@@ -287,7 +288,6 @@ impl Compiler<'_> {
         if pattern.shortest.is_some() {
             return self.walk_shortest(pattern, slots, scope, progress);
         }
-        self.grow(pattern.at.0)?;
         self.enter(pattern, slots, start, progress);
         for i in start..pattern.relationships.len() {
             self.step(pattern, slots, i, false, scope, progress)?;

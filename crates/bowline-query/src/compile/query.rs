@@ -222,41 +222,7 @@ impl Compiler<'_> {
                 };
                 Ok((plan, next))
             }
-            ClauseKind::Unwind { list, variable } => {
-                let (compiled, known) = self.expression(list, scope)?;
-                let element = match &list.kind {
-                    ast::ExprKind::List(items) if !items.is_empty() => {
-                        items.iter().fold(Type::Null, |all, item| {
-                            all.or(match &item.kind {
-                                ast::ExprKind::Literal(value) => super::expression::type_of(value),
-                                ast::ExprKind::Map(_) => Type::Map,
-                                _ => Type::Any,
-                            })
-                        })
-                    }
-                    _ if known == Type::Relationships => Type::Relationship,
-                    _ => Type::Any,
-                };
-                if scope.contains(&variable.name) {
-                    return Err(already_bound(variable));
-                }
-                let slot = self.slot();
-                let mut next = scope.clone();
-                let element = if element == Type::Null {
-                    Type::Any
-                } else {
-                    element
-                };
-                next.bind(variable.name.clone(), slot, element);
-                Ok((
-                    Plan::Unwind {
-                        input: Box::new(plan),
-                        slot,
-                        list: compiled,
-                    },
-                    next,
-                ))
-            }
+            ClauseKind::Unwind { list, variable } => self.unwind(list, variable, plan, scope),
             ClauseKind::Create(patterns) => self.create(patterns, plan, scope),
             ClauseKind::Merge {
                 pattern,
@@ -318,6 +284,48 @@ impl Compiler<'_> {
                 ))
             }
         }
+    }
+
+    fn unwind(
+        &mut self,
+        list: &ast::Expr,
+        variable: &ast::Ident,
+        plan: Plan,
+        scope: &Scope,
+    ) -> Result<(Plan, Scope)> {
+        let (compiled, known) = self.expression(list, scope)?;
+        let element = match &list.kind {
+            ast::ExprKind::List(items) if !items.is_empty() => {
+                items.iter().fold(Type::Null, |all, item| {
+                    all.or(match &item.kind {
+                        ast::ExprKind::Literal(value) => super::expression::type_of(value),
+                        ast::ExprKind::Map(_) => Type::Map,
+                        _ => Type::Any,
+                    })
+                })
+            }
+            _ if known == Type::Relationships => Type::Relationship,
+            _ => Type::Any,
+        };
+        if scope.contains(&variable.name) {
+            return Err(already_bound(variable));
+        }
+        let slot = self.slot();
+        let mut next = scope.clone();
+        let element = if element == Type::Null {
+            Type::Any
+        } else {
+            element
+        };
+        next.bind(variable.name.clone(), slot, element);
+        Ok((
+            Plan::Unwind {
+                input: Box::new(plan),
+                slot,
+                list: compiled,
+            },
+            next,
+        ))
     }
 
     fn foreach(

@@ -33,7 +33,7 @@ impl Default for Limits {
         Limits {
             rows: u64::MAX,
             memory_bytes: 1 << 30,
-            text_bytes: 1 << 20,
+            text_bytes: 1 << 16,
             depth: 200,
         }
     }

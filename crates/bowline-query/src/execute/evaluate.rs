@@ -89,25 +89,7 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
             let (holder, index) = (evaluate(a, row, cx)?, evaluate(b, row, cx)?);
             access::index(cx.graph(), &holder, &index)?
         }
-        Kind::Slice(a, low, high) => {
-            let list = evaluate(a, row, cx)?;
-            let low = low.as_ref().map(|low| evaluate(low, row, cx)).transpose()?;
-            let high = high
-                .as_ref()
-                .map(|high| evaluate(high, row, cx))
-                .transpose()?;
-            access::slice(&list, low.as_ref(), high.as_ref())?
-        }
-        Kind::Call(function, arguments) => {
-            let mut values = Vec::with_capacity(arguments.len());
-            for argument in arguments {
-                values.push(evaluate(argument, row, cx)?);
-            }
-            if function.strict && values.iter().any(Value::is_null) {
-                return Ok(Value::Null);
-            }
-            (function.call)(&mut cx.env(), &values)?
-        }
+        Kind::Slice(..) | Kind::Call(..) => call(expr, row, cx)?,
         Kind::Case {
             operand,
             branches,
@@ -126,6 +108,41 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
             row,
             cx,
         )?,
+        Kind::Reduce { .. } | Kind::Quantified { .. } => fold(expr, row, cx)?,
+        Kind::Subquery { kind, plan, yields } => subquery(*kind, plan, yields.as_deref(), row, cx)?,
+        Kind::Path(parts) => path(parts, row)?,
+    })
+}
+
+/// Functions and slices.
+fn call(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
+    match &expr.kind {
+        Kind::Slice(a, low, high) => {
+            let list = evaluate(a, row, cx)?;
+            let low = low.as_ref().map(|low| evaluate(low, row, cx)).transpose()?;
+            let high = high
+                .as_ref()
+                .map(|high| evaluate(high, row, cx))
+                .transpose()?;
+            access::slice(&list, low.as_ref(), high.as_ref())
+        }
+        Kind::Call(function, arguments) => {
+            let mut values = Vec::with_capacity(arguments.len());
+            for argument in arguments {
+                values.push(evaluate(argument, row, cx)?);
+            }
+            if function.strict && values.iter().any(Value::is_null) {
+                return Ok(Value::Null);
+            }
+            (function.call)(&mut cx.env(), &values)
+        }
+        _ => unreachable!("`value` passes these two only"),
+    }
+}
+
+/// Expressions that make one value of a list.
+fn fold(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
+    match &expr.kind {
         Kind::Reduce {
             accumulator,
             start,
@@ -142,7 +159,7 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
                 row[*slot] = element.clone();
                 row[*accumulator] = evaluate(step, row, cx)?;
             }
-            std::mem::take(&mut row[*accumulator])
+            Ok(std::mem::take(&mut row[*accumulator]))
         }
         Kind::Quantified {
             quantifier,
@@ -153,11 +170,10 @@ fn value(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
             let Some(list) = list_of(list, row, cx)? else {
                 return Ok(Value::Null);
             };
-            quantified(*quantifier, *slot, &list, predicate, row, cx)?.into()
+            Ok(quantified(*quantifier, *slot, &list, predicate, row, cx)?.into())
         }
-        Kind::Subquery { kind, plan, yields } => subquery(*kind, plan, yields.as_deref(), row, cx)?,
-        Kind::Path(parts) => path(parts, row)?,
-    })
+        _ => unreachable!("`value` passes these two only"),
+    }
 }
 
 fn binary(

@@ -14,99 +14,43 @@ use super::stream::{Input, Row};
 use super::write::{Action, Delete, Write};
 use crate::plan::Plan;
 
-/// Opens a plan with a row. Plans are as deep as queries are long; the bound on texts bounds this recursion.
+/// Opens a plan with a row. A plan is a chain of operators, each of which reads the one below it: the streams are made
+/// from the bottom up, so that the length of the chain costs no stack.
 pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
+    let mut chain = vec![plan];
+    while let Some(input) = chain.last().and_then(|plan| plan.input()) {
+        chain.push(input);
+    }
+    let leaf = chain.pop().unwrap_or(plan);
+    let mut stream = open_leaf(leaf, &argument);
+    while let Some(plan) = chain.pop() {
+        stream = match plan {
+            Plan::Scan { .. } | Plan::IsNode { .. } | Plan::Expand { .. } | Plan::Call { .. } => {
+                open_source(plan, stream)
+            }
+            Plan::Optional { .. } | Plan::Apply { .. } | Plan::Aggregate { .. } => {
+                open_inner(plan, stream, &argument)
+            }
+            Plan::Filter { .. }
+            | Plan::Project { .. }
+            | Plan::Distinct { .. }
+            | Plan::Sort { .. }
+            | Plan::Skip { .. }
+            | Plan::Limit { .. }
+            | Plan::Unwind { .. }
+            | Plan::Eager { .. }
+            | Plan::Discard { .. } => open_shaping(plan, stream),
+            _ => open_write(plan, stream),
+        };
+    }
+    stream
+}
+
+/// A plan without an input of its own.
+fn open_leaf<'p>(plan: &'p Plan, argument: &Row) -> Input<'p> {
     match plan {
-        Plan::Argument => Box::new(Argument(Some(argument))),
-        Plan::Scan { input, slot, label } => Box::new(Scan {
-            input: open(input, argument),
-            slot: *slot,
-            label: label.as_ref(),
-            row: None,
-            page: Vec::new().into_iter(),
-            last: None,
-            exhausted: false,
-        }),
-        Plan::IsNode { input, slot, span } => Box::new(IsNode {
-            input: open(input, argument),
-            slot: *slot,
-            span: *span,
-        }),
-        Plan::Expand { input, expansion } => {
-            Box::new(Expand::new(open(input, argument), expansion))
-        }
-        Plan::Filter { input, predicate } => Box::new(Filter {
-            input: open(input, argument),
-            predicate,
-        }),
-        Plan::Project { input, items } => Box::new(Project {
-            input: open(input, argument),
-            items,
-        }),
-        Plan::Aggregate {
-            input,
-            keys,
-            aggregates,
-        } => Box::new(Group {
-            input: open(input, argument.clone()),
-            keys,
-            aggregates,
-            argument,
-            groups: None,
-        }),
-        Plan::Distinct { input, slots } => Box::new(Distinct {
-            input: open(input, argument),
-            slots,
-            seen: HashSet::new(),
-        }),
-        Plan::Sort { input, keys, limit } => Box::new(Sort {
-            input: open(input, argument),
-            keys,
-            limit: limit.as_ref(),
-            sorted: None,
-            bytes: 0,
-        }),
-        Plan::Skip { input, count } => Box::new(Skip {
-            input: open(input, argument),
-            count,
-            left: None,
-        }),
-        Plan::Limit {
-            input,
-            count,
-            drain,
-        } => Box::new(Limit {
-            input: open(input, argument),
-            count,
-            drain: *drain,
-            left: None,
-        }),
-        Plan::Unwind { input, slot, list } => Box::new(Unwind {
-            input: open(input, argument),
-            slot: *slot,
-            list,
-            row: Row::new(),
-            values: Vec::new().into_iter(),
-        }),
-        Plan::Optional {
-            input,
-            inner,
-            nulls,
-        } => Box::new(Optional {
-            input: open(input, argument),
-            inner,
-            nulls,
-            current: None,
-            open,
-        }),
-        Plan::Apply { input, inner } => Box::new(Apply {
-            input: open(input, argument),
-            inner,
-            current: None,
-            open,
-        }),
         Plan::Union { inputs } => {
-            let inputs: Vec<Input<'_>> = inputs
+            let inputs: Vec<Input<'p>> = inputs
                 .iter()
                 .map(|input| open(input, argument.clone()))
                 .collect();
@@ -115,30 +59,120 @@ pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
                 current: None,
             })
         }
-        Plan::Eager { input } => Box::new(Eager {
-            input: open(input, argument),
-            rows: None,
-            bytes: 0,
-        }),
-        Plan::Discard { input } => Box::new(Discard(open(input, argument))),
-        Plan::Call {
+        _ => Box::new(Argument(Some(argument.clone()))),
+    }
+}
+
+/// Operators that find things.
+fn open_source<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
+    match plan {
+        Plan::Scan { slot, label, .. } => Box::new(Scan {
             input,
+            slot: *slot,
+            label: label.as_ref(),
+            row: None,
+            page: Vec::new().into_iter(),
+            last: None,
+            exhausted: false,
+        }),
+        Plan::IsNode { slot, span, .. } => Box::new(IsNode {
+            input,
+            slot: *slot,
+            span: *span,
+        }),
+        Plan::Expand { expansion, .. } => Box::new(Expand::new(input, expansion)),
+        Plan::Call {
             procedure,
             arguments,
             outputs,
+            ..
         } => Box::new(Call {
-            input: open(input, argument),
+            input,
             procedure,
             arguments,
             outputs,
             row: Row::new(),
             rows: Vec::new().into_iter(),
         }),
-        writing => open_write(writing, argument),
+        _ => unreachable!("`open` passes these four only"),
     }
 }
 
-fn open_write(plan: &Plan, argument: Row) -> Input<'_> {
+/// Operators that run a plan for each row, or need the outer row.
+fn open_inner<'p>(plan: &'p Plan, input: Input<'p>, argument: &Row) -> Input<'p> {
+    match plan {
+        Plan::Optional { inner, nulls, .. } => Box::new(Optional {
+            input,
+            inner,
+            nulls,
+            current: None,
+            open,
+        }),
+        Plan::Apply { inner, .. } => Box::new(Apply {
+            input,
+            inner,
+            current: None,
+            open,
+        }),
+        Plan::Aggregate {
+            keys, aggregates, ..
+        } => Box::new(Group {
+            input,
+            keys,
+            aggregates,
+            argument: argument.clone(),
+            groups: None,
+        }),
+        _ => unreachable!("`open` passes these three only"),
+    }
+}
+
+/// Operators that choose, order and compute.
+fn open_shaping<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
+    match plan {
+        Plan::Filter { predicate, .. } => Box::new(Filter { input, predicate }),
+        Plan::Project { items, .. } => Box::new(Project { input, items }),
+        Plan::Distinct { slots, .. } => Box::new(Distinct {
+            input,
+            slots,
+            seen: HashSet::new(),
+        }),
+        Plan::Sort { keys, limit, .. } => Box::new(Sort {
+            input,
+            keys,
+            limit: limit.as_ref(),
+            sorted: None,
+            bytes: 0,
+        }),
+        Plan::Skip { count, .. } => Box::new(Skip {
+            input,
+            count,
+            left: None,
+        }),
+        Plan::Limit { count, drain, .. } => Box::new(Limit {
+            input,
+            count,
+            drain: *drain,
+            left: None,
+        }),
+        Plan::Unwind { slot, list, .. } => Box::new(Unwind {
+            input,
+            slot: *slot,
+            list,
+            row: Row::new(),
+            values: Vec::new().into_iter(),
+        }),
+        Plan::Eager { .. } => Box::new(Eager {
+            input,
+            rows: None,
+            bytes: 0,
+        }),
+        Plan::Discard { .. } => Box::new(Discard(input)),
+        _ => unreachable!("`open` passes these nine only"),
+    }
+}
+
+fn open_write<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
     let write = |input, action| {
         Box::new(Write {
             input,
@@ -149,25 +183,22 @@ fn open_write(plan: &Plan, argument: Row) -> Input<'_> {
     };
     match plan {
         Plan::Create {
-            input,
             nodes,
             relationships,
+            ..
         } => write(
-            open(input, argument),
+            input,
             Action::Create {
                 nodes,
                 relationships,
             },
         ),
-        Plan::Set { input, items } => write(open(input, argument), Action::Set(items)),
-        Plan::Remove { input, items } => write(open(input, argument), Action::Remove(items)),
+        Plan::Set { items, .. } => write(input, Action::Set(items)),
+        Plan::Remove { items, .. } => write(input, Action::Remove(items)),
         Plan::Foreach {
-            input,
-            slot,
-            list,
-            inner,
+            slot, list, inner, ..
         } => write(
-            open(input, argument),
+            input,
             Action::Foreach {
                 slot: *slot,
                 list,
@@ -176,25 +207,25 @@ fn open_write(plan: &Plan, argument: Row) -> Input<'_> {
             },
         ),
         Plan::Delete {
-            input,
             expressions,
             detach,
+            ..
         } => Box::new(Delete {
-            input: open(input, argument),
+            input,
             expressions,
             detach: *detach,
             done: None,
         }),
         Plan::Merge {
-            input,
             matching,
             nodes,
             relationships,
             on_create,
             on_match,
             paths,
+            ..
         } => Box::new(Merge {
-            input: open(input, argument),
+            input,
             matching,
             nodes,
             relationships,
@@ -204,6 +235,6 @@ fn open_write(plan: &Plan, argument: Row) -> Input<'_> {
             open,
             done: None,
         }),
-        _ => unreachable!("`open` has the operators that read"),
+        _ => unreachable!("`open` passes operators that write"),
     }
 }

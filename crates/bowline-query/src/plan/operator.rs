@@ -231,18 +231,15 @@ pub(crate) enum Remove {
 }
 
 impl Plan {
-    /// The plans that this one reads.
-    pub fn inputs(&self) -> Vec<&Plan> {
+    /// The plan whose rows this one reads. UNION reads several and has none.
+    pub fn input(&self) -> Option<&Plan> {
         match self {
-            Plan::Argument => Vec::new(),
-            Plan::Union { inputs } => inputs.iter().collect(),
-            Plan::Optional { input, inner, .. }
-            | Plan::Apply { input, inner }
-            | Plan::Foreach { input, inner, .. } => vec![input, inner],
-            Plan::Merge {
-                input, matching, ..
-            } => vec![input, matching],
-            Plan::Scan { input, .. }
+            Plan::Argument | Plan::Union { .. } => None,
+            Plan::Optional { input, .. }
+            | Plan::Apply { input, .. }
+            | Plan::Foreach { input, .. }
+            | Plan::Merge { input, .. }
+            | Plan::Scan { input, .. }
             | Plan::IsNode { input, .. }
             | Plan::Expand { input, .. }
             | Plan::Filter { input, .. }
@@ -259,20 +256,30 @@ impl Plan {
             | Plan::Remove { input, .. }
             | Plan::Delete { input, .. }
             | Plan::Call { input, .. }
-            | Plan::Discard { input } => vec![input],
+            | Plan::Discard { input } => Some(input),
         }
     }
 
     /// Whether running the plan may change the graph.
     pub fn writes(&self) -> bool {
-        matches!(
-            self,
-            Plan::Create { .. }
+        let mut next = Some(self);
+        while let Some(plan) = next {
+            let writes = match plan {
+                Plan::Create { .. }
                 | Plan::Merge { .. }
                 | Plan::Set { .. }
                 | Plan::Remove { .. }
                 | Plan::Delete { .. }
-                | Plan::Foreach { .. }
-        ) || self.inputs().into_iter().any(Plan::writes)
+                | Plan::Foreach { .. } => true,
+                Plan::Optional { inner, .. } | Plan::Apply { inner, .. } => inner.writes(),
+                Plan::Union { inputs } => inputs.iter().any(Plan::writes),
+                _ => false,
+            };
+            if writes {
+                return true;
+            }
+            next = plan.input();
+        }
+        false
     }
 }

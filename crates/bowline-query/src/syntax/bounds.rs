@@ -31,7 +31,15 @@ impl Level {
 struct Levels {
     open: Vec<Level>,
     depth: usize,
+    /// Clauses, and items at the outermost level.
+    parts: usize,
 }
+
+/// How many parts a text may have: the parser's time grows with their square, and its stack with the parts of a UNION.
+const PARTS_MAX: usize = 1_000;
+
+/// What an action of MERGE counts: for them the parser's time grows with the cube.
+const MERGE_ACTION_PARTS: usize = 20;
 
 impl Levels {
     fn top(&mut self) -> &mut Level {
@@ -99,6 +107,7 @@ pub(super) fn check(text: &str, text_bytes_max: usize, depth_max: usize) -> Resu
     let mut levels = Levels {
         open: vec![Level::default()],
         depth: 0,
+        parts: 0,
     };
     let mut before: Option<TokenKind> = None;
     for token in open_cypher::lex(text).tokens {
@@ -108,6 +117,15 @@ pub(super) fn check(text: &str, text_bytes_max: usize, depth_max: usize) -> Resu
         }
         count(kind, before, &mut levels);
         before = Some(kind);
+        if levels.parts > PARTS_MAX {
+            let span = Span {
+                start: token.span.start,
+                end: token.span.end,
+            };
+            let message = format!("the query has more than {PARTS_MAX} clauses and items");
+            return Err(Error::syntax(Detail::QueryTooLong, message, span)
+                .help("pass a list of maps as a parameter and UNWIND it"));
+        }
         if levels.depth > depth_max {
             let span = Span {
                 start: token.span.start,
@@ -128,7 +146,10 @@ fn count(kind: TokenKind, before: Option<TokenKind>, levels: &mut Levels) {
         TokenKind::RightParen | TokenKind::RightBracket | TokenKind::RightBrace => {
             levels.close_bracket()
         }
-        TokenKind::Comma | TokenKind::Semicolon => levels.restart(),
+        TokenKind::Comma | TokenKind::Semicolon => {
+            levels.parts += usize::from(levels.open.len() == 1);
+            levels.restart();
+        }
         TokenKind::Keyword(keyword) => count_keyword(keyword, ends_operand(before), levels),
         kind if is_operator(kind) => levels.other(),
         _ => {}
@@ -136,7 +157,11 @@ fn count(kind: TokenKind, before: Option<TokenKind>, levels: &mut Levels) {
 }
 
 fn count_keyword(keyword: Keyword, after_operand: bool, levels: &mut Levels) {
+    if starts_clause(keyword) {
+        levels.parts += 1;
+    }
     match keyword {
+        Keyword::On => levels.parts += MERGE_ACTION_PARTS,
         Keyword::Case if !after_operand => levels.push(true),
         Keyword::End if after_operand && levels.top().is_case => levels.pop(),
         Keyword::When | Keyword::Then | Keyword::Else if after_operand && levels.top().is_case => {

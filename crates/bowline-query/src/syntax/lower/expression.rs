@@ -91,6 +91,21 @@ impl Lowering<'_> {
             ),
             oc::ExprKind::Function(call) => self.call_function(call, span)?,
             oc::ExprKind::Case(case) => self.case(case)?,
+            other @ (oc::ExprKind::ListComprehension(_)
+            | oc::ExprKind::PatternComprehension(_)
+            | oc::ExprKind::Reduce(_)
+            | oc::ExprKind::QuantifiedPredicate(_)
+            | oc::ExprKind::Subquery(_)
+            | oc::ExprKind::Pattern(_)) => self.binding(other, span)?,
+            oc::ExprKind::Parenthesized(inner) => return self.expression(*inner),
+            _ => return Err(unexpected("an expression", span)),
+        };
+        Ok(Expr::new(kind, span))
+    }
+
+    /// Expressions that bind variables of their own.
+    fn binding(&self, kind: oc::ExprKind, span: Span) -> Result<ExprKind> {
+        Ok(match kind {
             oc::ExprKind::ListComprehension(part) => ExprKind::Comprehension {
                 variable: ident(part.variable),
                 list: self.boxed(*part.list)?,
@@ -137,10 +152,8 @@ impl Lowering<'_> {
             oc::ExprKind::Pattern(pattern) => {
                 ExprKind::Pattern(Box::new(self.single_pattern(pattern, span)?))
             }
-            oc::ExprKind::Parenthesized(inner) => return self.expression(*inner),
             _ => return Err(unexpected("an expression", span)),
-        };
-        Ok(Expr::new(kind, span))
+        })
     }
 
     fn single_pattern(
