@@ -300,11 +300,11 @@ impl Compiler<'_> {
 
     /// Comprehensions, `reduce` and quantifiers: expressions that bind a variable to each element of a list.
     fn over_list(&mut self, kind: &ExprKind, scope: &Scope) -> Result<(Kind, Type)> {
-        let (list, variable) = match kind {
-            ExprKind::Comprehension { list, variable, .. }
-            | ExprKind::Reduce { list, variable, .. }
-            | ExprKind::Quantified { list, variable, .. } => (list, variable),
-            _ => unreachable!("called with these three only"),
+        let (ExprKind::Comprehension { list, variable, .. }
+        | ExprKind::Reduce { list, variable, .. }
+        | ExprKind::Quantified { list, variable, .. }) = kind
+        else {
+            unreachable!("called with these three only")
         };
         let element = self.element_type(list, scope)?;
         let (list, known) = self.expression(list, scope)?;
@@ -401,16 +401,15 @@ impl Compiler<'_> {
         if aggregate_kind(&name.name).is_some() {
             return Err(self.misplaced_aggregate(&name.name, span));
         }
-        if name.name.eq_ignore_ascii_case("exists") {
-            if let [
+        if name.name.eq_ignore_ascii_case("exists")
+            && let [
                 ast::Expr {
                     kind: ExprKind::Pattern(pattern),
                     ..
                 },
             ] = arguments
-            {
-                return Ok((self.pattern_exists(pattern, span, scope)?.kind, Type::Bool));
-            }
+        {
+            return Ok((self.pattern_exists(pattern, span, scope)?.kind, Type::Bool));
         }
         if name.name.eq_ignore_ascii_case("coalesce") {
             return self.coalesce(name, arguments, scope);

@@ -483,7 +483,7 @@ fn collect_needs(expr: &ast::Expr, scope: &Scope, needs: &mut HashSet<Slot>) {
             needs.extend(scope.iter().map(|(_, binding)| binding.slot));
         }
         ExprKind::MapProjection { .. } => {
-            needs.extend(scope.iter().map(|(_, binding)| binding.slot))
+            needs.extend(scope.iter().map(|(_, binding)| binding.slot));
         }
         _ => expr.for_each_child(&mut |child| collect_needs(child, scope, needs)),
     }

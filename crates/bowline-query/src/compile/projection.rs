@@ -15,6 +15,9 @@ use crate::plan::{Expr, Kind, Plan};
 use crate::syntax::ast::{self, ExprKind};
 use crate::value::{Name, Type};
 
+/// The name and the expression of a column.
+type Item = (Name, ast::Expr);
+
 /// A projection's plan, its columns, and its scope.
 pub(super) struct Projected {
     pub plan: Plan,
@@ -178,7 +181,7 @@ impl Compiler<'_> {
         projection: &ast::Projection,
         scope: &Scope,
         is_return: bool,
-    ) -> Result<(Vec<(Name, ast::Expr)>, Option<Error>)> {
+    ) -> Result<(Vec<Item>, Option<Error>)> {
         let mut items: Vec<(Name, ast::Expr)> = Vec::new();
         // Reported last: other errors of the same projection say more.
         let mut unnamed = None;
@@ -412,15 +415,15 @@ impl Compiler<'_> {
                     .help("use a literal or a parameter"),
             );
         }
-        if let ExprKind::Literal(crate::value::Value::Int(count)) = expr.kind {
-            if count < 0 {
-                let message = "a number of rows cannot be negative";
-                return Err(Error::syntax(
-                    Detail::NegativeIntegerArgument,
-                    message,
-                    expr.span,
-                ));
-            }
+        if let ExprKind::Literal(crate::value::Value::Int(count)) = expr.kind
+            && count < 0
+        {
+            let message = "a number of rows cannot be negative";
+            return Err(Error::syntax(
+                Detail::NegativeIntegerArgument,
+                message,
+                expr.span,
+            ));
         }
         let (compiled, known) = self.expression(expr, &Scope::default())?;
         wants(known, &[Type::Int], "an integer", expr.span)?;

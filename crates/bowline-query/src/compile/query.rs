@@ -384,18 +384,11 @@ impl Compiler<'_> {
         for ident in imports.unwrap_or_default() {
             inner_scope.insert(ident.name.clone(), scope.resolve(&ident.name, ident.span)?);
         }
-        if imports.is_none()
-            && matches!(
-                query.first.first().map(|c| &c.kind),
-                Some(ClauseKind::With { .. })
-            )
-        {
-            return Err(Error::unsupported(
-                "CALL { WITH … } (write CALL (names) { … })",
-                span,
-            ));
+        let mut query = query.clone();
+        if imports.is_none() {
+            self.import(&mut query, scope, &mut inner_scope)?;
         }
-        let (inner, columns) = self.query(query, &inner_scope, false)?;
+        let (inner, columns) = self.query(&query, &inner_scope, false)?;
         if columns.is_empty() {
             return Err(Error::unsupported("CALL { … } without RETURN", span));
         }
@@ -421,6 +414,42 @@ impl Compiler<'_> {
             },
             next,
         ))
+    }
+
+    /// A WITH of plain variables at the start of a subquery imports them.
+    fn import(&self, query: &mut ast::Query, scope: &Scope, inner: &mut Scope) -> Result<()> {
+        let Some(ClauseKind::With {
+            projection,
+            predicate,
+        }) = query.first.first().map(|c| &c.kind)
+        else {
+            return Ok(());
+        };
+        let at = projection.at.0;
+        let bare = |item: &ast::ProjectionItem| match (&item.alias, &item.expression.kind) {
+            (None, ast::ExprKind::Variable(name)) => Some(name.clone()),
+            _ => None,
+        };
+        let names: Option<Vec<Name>> = projection.items.iter().map(bare).collect();
+        let plain = predicate.is_none()
+            && projection.order.is_empty()
+            && projection.skip.is_none()
+            && projection.limit.is_none()
+            && !projection.distinct
+            && !projection.wildcard
+            && query.unions.is_empty();
+        let (Some(names), true) = (names, plain) else {
+            return Err(Error::unsupported(
+                "CALL { WITH … } with more than names of variables",
+                at,
+            ));
+        };
+        for name in names {
+            let binding = scope.resolve(&name, at)?;
+            inner.insert(name, binding);
+        }
+        query.first.remove(0);
+        Ok(())
     }
 
     fn standalone_call(

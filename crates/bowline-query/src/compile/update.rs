@@ -122,14 +122,14 @@ impl Compiler<'_> {
         scope: &mut Scope,
         creation: &mut Creation,
     ) -> Result<Slot> {
-        if let Some(ident) = &node.variable {
-            if let Some(binding) = scope.get(&ident.name) {
-                conflicts(ident, binding.kind, Type::Node)?;
-                if alone || node.labels.is_some() || node.properties.is_some() {
-                    return Err(already_bound(ident));
-                }
-                return Ok(binding.slot);
+        if let Some(ident) = &node.variable
+            && let Some(binding) = scope.get(&ident.name)
+        {
+            conflicts(ident, binding.kind, Type::Node)?;
+            if alone || node.labels.is_some() || node.properties.is_some() {
+                return Err(already_bound(ident));
             }
+            return Ok(binding.slot);
         }
         let properties = self.new_properties(node.properties.as_ref(), scope)?;
         let labels = Self::plain_labels(node.labels.as_ref(), node.at.0)?;

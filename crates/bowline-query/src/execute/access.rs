@@ -189,15 +189,12 @@ fn satisfies(labels: &Labels, has: &dyn Fn(&str) -> bool, any: bool) -> bool {
 /// A value for the caller: entities get their records.
 pub(crate) fn materialize(cx: &Context<'_>, value: Value) -> Result<Value> {
     Ok(match value {
-        Value::Node(node) => Value::Node(full_node(cx.graph(), node)?),
+        Value::Node(node) => Value::Node(full_node(cx.graph(), &node)?),
         Value::Relationship(relationship) => {
             Value::Relationship(full_relationship(cx.graph(), relationship)?)
         }
         Value::Path(path) => {
-            let nodes = path
-                .nodes
-                .iter()
-                .map(|node| full_node(cx.graph(), node.clone()));
+            let nodes = path.nodes.iter().map(|node| full_node(cx.graph(), node));
             let relationships = path
                 .relationships
                 .iter()
@@ -230,10 +227,10 @@ fn holds_entity(value: &Value) -> bool {
     }
 }
 
-fn full_node(graph: &dyn Graph, node: Node) -> Result<Node> {
+fn full_node(graph: &dyn Graph, node: &Node) -> Result<Node> {
     Ok(Node {
         record: graph.node(node.id)?,
-        ..node
+        id: node.id,
     })
 }
 

@@ -310,10 +310,10 @@ fn comprehension(
     let mut result = Vec::new();
     for element in list.iter() {
         row[slot] = element.clone();
-        if let Some(predicate) = predicate {
-            if !holds(predicate, row, cx)? {
-                continue;
-            }
+        if let Some(predicate) = predicate
+            && !holds(predicate, row, cx)?
+        {
+            continue;
         }
         result.push(match yields {
             Some(yields) => evaluate(yields, row, cx)?,

@@ -189,10 +189,10 @@ impl<'p> Expand<'p> {
         let (least, most) = self.expansion.length.unwrap_or((1, 1));
         if !walk.begun {
             walk.begun = true;
-            if least == 0 {
-                if let Some(row) = self.arrived(walk) {
-                    return Ok(Some(row));
-                }
+            if least == 0
+                && let Some(row) = self.arrived(walk)
+            {
+                return Ok(Some(row));
             }
         }
         loop {
@@ -222,10 +222,10 @@ impl<'p> Expand<'p> {
             walk.taken.push(id);
             walk.nodes.push(to);
             walk.stack.push(Steps::new(to, self.expansion.direction));
-            if walk.taken.len() as u64 >= least {
-                if let Some(row) = self.arrived(walk) {
-                    return Ok(Some(row));
-                }
+            if walk.taken.len() as u64 >= least
+                && let Some(row) = self.arrived(walk)
+            {
+                return Ok(Some(row));
             }
         }
     }

@@ -16,6 +16,10 @@ use crate::plan::Plan;
 
 /// Opens a plan with a row. A plan is a chain of operators, each of which reads the one below it: the streams are made
 /// from the bottom up, so that the length of the chain costs no stack.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers give the row away; the leaf keeps it"
+)]
 pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
     let mut chain = vec![plan];
     while let Some(input) = chain.last().and_then(|plan| plan.input()) {

@@ -287,10 +287,10 @@ pub(super) struct Apply<'p> {
 impl Stream for Apply<'_> {
     fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
         loop {
-            if let Some(stream) = &mut self.current {
-                if let Some(row) = stream.next(cx)? {
-                    return Ok(Some(row));
-                }
+            if let Some(stream) = &mut self.current
+                && let Some(row) = stream.next(cx)?
+            {
+                return Ok(Some(row));
             }
             let Some(row) = self.input.next(cx)? else {
                 return Ok(None);
@@ -308,10 +308,10 @@ pub(super) struct Union<'p> {
 impl Stream for Union<'_> {
     fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
         loop {
-            if let Some(stream) = &mut self.current {
-                if let Some(row) = stream.next(cx)? {
-                    return Ok(Some(row));
-                }
+            if let Some(stream) = &mut self.current
+                && let Some(row) = stream.next(cx)?
+            {
+                return Ok(Some(row));
             }
             self.current = self.inputs.next();
             if self.current.is_none() {

@@ -304,11 +304,11 @@ fn remove(items: &[Remove], row: &mut Row, cx: &mut Context<'_>) -> Result<()> {
             Remove::Property { target, key } => {
                 let holder = evaluate(target, row, cx)?;
                 let entity = Entity::load(&holder, cx).map_err(|error| error.at(target.span))?;
-                if let Some(mut entity) = entity {
-                    if entity.properties().remove(key).is_some() {
-                        entity.store(cx)?;
-                        cx.effects.properties_set += 1;
-                    }
+                if let Some(mut entity) = entity
+                    && entity.properties().remove(key).is_some()
+                {
+                    entity.store(cx)?;
+                    cx.effects.properties_set += 1;
                 }
             }
             Remove::Labels {

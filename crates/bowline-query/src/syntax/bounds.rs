@@ -144,7 +144,7 @@ fn count(kind: TokenKind, before: Option<TokenKind>, levels: &mut Levels) {
     match kind {
         TokenKind::LeftParen | TokenKind::LeftBracket | TokenKind::LeftBrace => levels.push(false),
         TokenKind::RightParen | TokenKind::RightBracket | TokenKind::RightBrace => {
-            levels.close_bracket()
+            levels.close_bracket();
         }
         TokenKind::Comma | TokenKind::Semicolon => {
             levels.parts += usize::from(levels.open.len() == 1);
@@ -170,10 +170,10 @@ fn count_keyword(keyword: Keyword, after_operand: bool, levels: &mut Levels) {
         Keyword::And | Keyword::Or | Keyword::Xor if after_operand => levels.logical(),
         Keyword::Not => levels.logical(),
         Keyword::In | Keyword::Is | Keyword::Starts | Keyword::Ends | Keyword::Contains => {
-            levels.other()
+            levels.other();
         }
         keyword if after_operand && starts_clause(keyword) && !levels.top().is_case => {
-            levels.restart()
+            levels.restart();
         }
         _ => {}
     }

@@ -31,6 +31,9 @@ fn syntax_error(text: &str, errors: &open_cypher::ParseErrors) -> Error {
         end: first.primary_span.end,
     };
     let part = text.get(span.start..span.end).unwrap_or("");
+    if let Some(what) = known_elsewhere(text, span) {
+        return Error::unsupported(what, span);
+    }
     let (detail, help) = match first.code {
         DiagnosticCode::InvalidNumber => (Detail::InvalidNumberLiteral, None),
         DiagnosticCode::InvalidEscape => (Detail::InvalidUnicodeLiteral, None),
@@ -55,6 +58,25 @@ fn syntax_error(text: &str, errors: &open_cypher::ParseErrors) -> Error {
     match help.map(str::to_owned).or(first.help.clone()) {
         Some(help) => error.help(help),
         None => error,
+    }
+}
+
+/// What other dialects have and the parser does not read.
+fn known_elsewhere(text: &str, span: Span) -> Option<&'static str> {
+    let part = text
+        .get(span.start..span.end)
+        .unwrap_or("")
+        .to_ascii_uppercase();
+    let before = text
+        .get(..span.start)
+        .unwrap_or("")
+        .trim_end()
+        .to_ascii_uppercase();
+    match part.as_str() {
+        "FOREACH" => Some("FOREACH (write UNWIND)"),
+        "LOAD" => Some("LOAD CSV"),
+        "(" | "{" if before.ends_with("CALL") => Some("CALL { … } (a subquery)"),
+        _ => None,
     }
 }
 

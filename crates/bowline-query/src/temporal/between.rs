@@ -30,14 +30,13 @@ pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
             && time.zone.is_none()
             && other.zone.is_some()
             && other.date.is_some()
+            && matches!(span, Span::Seconds | Span::All)
         {
-            if matches!(span, Span::Seconds | Span::All) {
-                time.date = other.date;
-            }
+            time.date = other.date;
         }
     }
     if a.date.is_none() || b.date.is_none() {
-        return times(span, a, b);
+        return times(span, &a, &b);
     }
     if let (Some(zone), Some(_)) = (a.zone.clone(), b.zone.clone()) {
         let moved = instant(&b)?.with_time_zone(zone);
@@ -104,7 +103,7 @@ fn instant(held: &Held) -> Result<jiff::ZonedDateTime> {
 }
 
 /// Between two times of day, one of which may come from a value with a date.
-fn times(span: Span, a: Held, b: Held) -> Result<Value> {
+fn times(span: Span, a: &Held, b: &Held) -> Result<Value> {
     if matches!(span, Span::Months | Span::Days) {
         return Ok(Value::Duration(Duration::default()));
     }
@@ -124,8 +123,8 @@ fn times(span: Span, a: Held, b: Held) -> Result<Value> {
             .map_err(|_| out_of_range())?;
         Ok(Some(i128::from(zoned.offset().seconds()) * NANOS))
     };
-    let mut difference = nanos(&b)? - nanos(&a)?;
-    if let (Some(from), Some(to)) = (offset(&a)?, offset(&b)?) {
+    let mut difference = nanos(b)? - nanos(a)?;
+    if let (Some(from), Some(to)) = (offset(a)?, offset(b)?) {
         difference += from - to;
     }
     Ok(Value::Duration(Duration::exact(0, 0, difference)?))

@@ -176,3 +176,48 @@ fn the_scenarios_that_passed_still_pass_and_the_table_is_up_to_date() {
         "the table in docs/cypher.md is old; write it with BOWLINE_WRITE_TCK=1"
     );
 }
+
+/// The runner itself: each way in which a scenario can fail is seen.
+#[test]
+fn a_wrong_answer_a_wrong_effect_and_a_missing_error_are_seen() {
+    let run = |query: &str, then: &str| {
+        let text = format!(
+            "Scenario: [1] x\nGiven an empty graph\nWhen executing query:\n\"\"\"\n{query}\n\"\"\"\nThen {then}\n"
+        );
+        scenario::run(&gherkin::read(&text)[0], &root())
+    };
+    let rows = "the result should be, in any order:\n| a |\n";
+    let raised = "a SyntaxError should be raised at compile time: UndefinedVariable";
+    assert!(matches!(
+        run("RETURN 1 AS a", &format!("{rows}| 1 |")),
+        Outcome::Passed
+    ));
+    for (query, then) in [
+        ("RETURN 1 AS a", format!("{rows}| 2 |")),
+        ("RETURN 1 AS a", format!("{rows}| 1.0 |")),
+        ("RETURN 1 AS a", format!("{rows}| '1' |")),
+        ("RETURN 1 AS a", format!("{rows}| 1 |\n| 1 |")),
+        ("RETURN 1 AS b", format!("{rows}| 1 |")),
+        ("RETURN [1, 2] AS a", format!("{rows}| [2, 1] |")),
+        ("CREATE (a:A) RETURN a", format!("{rows}| (:B) |")),
+        (
+            "CREATE (a:A) RETURN 1 AS a",
+            format!("{rows}| 1 |\nAnd no side effects"),
+        ),
+        (
+            "UNWIND [2, 1] AS a RETURN a",
+            "the result should be, in order:\n| a |\n| 1 |\n| 2 |".into(),
+        ),
+        ("RETURN 1 AS a", raised.into()),
+    ] {
+        assert!(
+            matches!(run(query, &then), Outcome::Wrong(_)),
+            "{query}: {then}"
+        );
+    }
+    assert!(matches!(run("RETURN b AS a", raised), Outcome::Passed));
+    assert!(matches!(
+        run("RETURN f(1) AS a", raised),
+        Outcome::OtherError(_)
+    ));
+}

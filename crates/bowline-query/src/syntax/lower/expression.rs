@@ -200,14 +200,13 @@ impl Lowering<'_> {
     ) -> Result<ExprKind> {
         if let (oc::UnaryOperator::Minus, oc::ExprKind::Literal(literal)) =
             (operator, &operand.kind)
+            && let oc::LiteralKind::Integer(_) = literal.kind
         {
-            if let oc::LiteralKind::Integer(_) = literal.kind {
-                return Ok(ExprKind::Literal(self.literal(
-                    literal.kind.clone(),
-                    true,
-                    span,
-                )?));
-            }
+            return Ok(ExprKind::Literal(self.literal(
+                literal.kind.clone(),
+                true,
+                span,
+            )?));
         }
         let operand = self.boxed(operand)?;
         Ok(match operator {
