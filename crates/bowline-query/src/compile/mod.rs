@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   scope        names that can be seen
+//!   types        what operators take and yield
 //!   grouping     what is the same for all rows of a group
 //!   expression   expressions: names, types, functions; aggregates when the projection allows them
 //!   pattern      the pieces of patterns that MATCH, CREATE and MERGE share
@@ -23,6 +24,7 @@ mod pattern;
 mod projection;
 mod query;
 mod scope;
+mod types;
 mod update;
 
 use crate::call::Procedures;

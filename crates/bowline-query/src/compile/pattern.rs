@@ -91,7 +91,7 @@ impl Compiler<'_> {
             return Ok(None);
         };
         let (compiled, known) = self.expression(properties, scope)?;
-        super::expression::wants(known, &[Type::Map], "a map", properties.span)?;
+        super::types::wants(known, &[Type::Map], "a map", properties.span)?;
         Ok(Some(compiled))
     }
 

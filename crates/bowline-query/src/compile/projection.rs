@@ -7,8 +7,8 @@
 //! ORDER BY and the WHERE of a WITH see the new names, and, where each new row stands for one old row, the old names
 //! too. Otherwise they may repeat an item's expression.
 
-use super::expression::wants;
 use super::grouping::Grouping;
+use super::types::wants;
 use super::{Column, Compiler, Scope};
 use crate::error::{Detail, Error, Result};
 use crate::plan::{Expr, Kind, Plan};

@@ -1,7 +1,7 @@
 //! Clauses in a row, UNION, subqueries, CALL.
 
-use super::expression::wants;
 use super::pattern::already_bound;
+use super::types::wants;
 use super::{Column, Compiler, Scope};
 use crate::error::{Class, Detail, Error, Result, Span, nearest};
 use crate::plan::{Expr, Kind, Plan};
@@ -298,7 +298,7 @@ impl Compiler<'_> {
             ast::ExprKind::List(items) if !items.is_empty() => {
                 items.iter().fold(Type::Null, |all, item| {
                     all.or(match &item.kind {
-                        ast::ExprKind::Literal(value) => super::expression::type_of(value),
+                        ast::ExprKind::Literal(value) => super::types::type_of(value),
                         ast::ExprKind::Map(_) => Type::Map,
                         _ => Type::Any,
                     })

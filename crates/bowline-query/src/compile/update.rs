@@ -2,9 +2,9 @@
 
 use bowline_types::Direction;
 
-use super::expression::wants;
 use super::pattern::{already_bound, conflicts};
 use super::query::eager;
+use super::types::wants;
 use super::{Compiler, Scope};
 use crate::error::{Detail, Error, Result};
 use crate::plan::{CreateNode, CreateRelationship, Expr, PathPart, Plan, Remove, Set, Slot};
