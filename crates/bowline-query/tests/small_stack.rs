@@ -6,7 +6,7 @@ use bowline_query::{Detail, MemoryGraph, Parameters, Query};
 #[test]
 fn plans_of_many_operators_are_refused_or_run_on_a_small_stack() {
     let run = || {
-        for count in [400, 3_000] {
+        for count in [390, 950, 3_000] {
             let clauses = "MATCH (a) ".repeat(count) + "RETURN 1";
             let patterns = format!("MATCH {} RETURN 1", vec!["(:A)"; count].join(", "));
             let unions = "RETURN 1 AS a UNION ".repeat(count) + "RETURN 1 AS a";

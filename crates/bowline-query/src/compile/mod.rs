@@ -78,7 +78,7 @@ pub(crate) fn compile(
 }
 
 /// How many operators a plan may have.
-const OPERATORS_MAX: usize = 500;
+const OPERATORS_MAX: usize = 1_000;
 
 /// A column of a projection.
 #[derive(Clone, Debug)]

@@ -646,10 +646,17 @@ impl Compiler<'_> {
     }
 }
 
-/// Reads all rows before a clause that writes.
+/// Reads all rows before a clause that writes. What writes already yields no row before its last write.
 pub(super) fn eager(plan: Plan) -> Box<Plan> {
     match plan {
-        Plan::Argument | Plan::Eager { .. } => Box::new(plan),
+        Plan::Argument
+        | Plan::Eager { .. }
+        | Plan::Create { .. }
+        | Plan::Merge { .. }
+        | Plan::Set { .. }
+        | Plan::Remove { .. }
+        | Plan::Delete { .. }
+        | Plan::Foreach { .. } => Box::new(plan),
         plan => Box::new(Plan::Eager {
             input: Box::new(plan),
         }),

@@ -36,10 +36,13 @@ struct Levels {
 }
 
 /// How many parts a text may have: the parser's time grows with their square, and its stack with the parts of a UNION.
-const PARTS_MAX: usize = 1_000;
+const PARTS_MAX: usize = 2_000;
 
 /// What an action of MERGE counts: for them the parser's time grows with the cube.
-const MERGE_ACTION_PARTS: usize = 20;
+const MERGE_ACTION_PARTS: usize = 40;
+
+/// What a UNION counts, because the parser recurses over its parts.
+const UNION_PARTS: usize = 4;
 
 impl Levels {
     fn top(&mut self) -> &mut Level {
@@ -158,7 +161,11 @@ fn count(kind: TokenKind, before: Option<TokenKind>, levels: &mut Levels) {
 
 fn count_keyword(keyword: Keyword, after_operand: bool, levels: &mut Levels) {
     if starts_clause(keyword) {
-        levels.parts += 1;
+        levels.parts += if keyword == Keyword::Union {
+            UNION_PARTS
+        } else {
+            1
+        };
     }
     match keyword {
         Keyword::On => levels.parts += MERGE_ACTION_PARTS,
