@@ -40,7 +40,7 @@ pub(crate) struct Draft {
     /// Edges that were read by an unregistered kind.
     pub(crate) unregistered: Vec<(BlockId, String, BlockId)>,
     bytes: u64,
-    /// What the writes of [`Drafting::together`] have replaced, in order, while they are recorded.
+    /// What writes that belong together have replaced, in order.
     replaced: Option<Vec<Replaced>>,
 }
 
@@ -56,6 +56,36 @@ impl Draft {
             return None;
         }
         self.writes.get(&(tree, key.to_vec()))
+    }
+
+    /// Begins writes that belong together. Those of an outer beginning go on behind their end.
+    pub(crate) fn begin_together(&mut self) -> Together {
+        Together {
+            outer: self.replaced.replace(Vec::new()),
+            bytes: self.bytes,
+            guards: self.guards.len(),
+        }
+    }
+
+    /// Ends them: all of them stay, or none. What was read stays in the read set.
+    pub(crate) fn end_together(&mut self, together: Together, stay: bool) {
+        let replaced = self.replaced.take().unwrap_or_default();
+        self.replaced = together.outer;
+        if stay {
+            if let Some(outer) = &mut self.replaced {
+                outer.extend(replaced);
+            }
+            return;
+        }
+        for (place, before) in replaced.into_iter().rev() {
+            match before {
+                Some(action) => self.writes.insert(place, action),
+                None => self.writes.remove(&place),
+            };
+        }
+        self.bytes = together.bytes;
+        // What is not written needs none.
+        self.guards.truncate(together.guards);
     }
 
     /// The writes to the kv tree, in key order.
@@ -117,6 +147,15 @@ impl Draft {
     }
 }
 
+/// The beginning of writes that belong together.
+#[derive(Debug)]
+pub(crate) struct Together {
+    /// What the writes of the outer beginning have replaced.
+    outer: Option<Vec<Replaced>>,
+    bytes: u64,
+    guards: usize,
+}
+
 /// The place of a write, and what was there.
 type Replaced = ((TreeId, Vec<u8>), Option<Action>);
 
@@ -145,21 +184,9 @@ impl Drafting<'_> {
         mut self,
         write: impl FnOnce(&mut Drafting<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (bytes, guards) = (self.draft.bytes, self.draft.guards.len());
-        self.draft.replaced = Some(Vec::new());
+        let together = self.draft.begin_together();
         let result = write(&mut self);
-        let replaced = self.draft.replaced.take().unwrap_or_default();
-        if result.is_err() {
-            for (place, before) in replaced.into_iter().rev() {
-                match before {
-                    Some(action) => self.draft.writes.insert(place, action),
-                    None => self.draft.writes.remove(&place),
-                };
-            }
-            self.draft.bytes = bytes;
-            // What is not written needs none.
-            self.draft.guards.truncate(guards);
-        }
+        self.draft.end_together(together, result.is_ok());
         result
     }
 
@@ -192,6 +219,63 @@ impl Drafting<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The first keys of a range that pass, own writes included, at most `count_max`. `passes` sees the key and at least
+    /// the beginning of the record. The range up to the last key that is returned is read, or all of it if there are no more.
+    pub(crate) fn page(
+        &mut self,
+        (tree, lower, upper): TreeRange,
+        count_max: usize,
+        passes: impl Fn(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<Vec<Vec<u8>>> {
+        let engine = &self.shared.engine;
+        let at = self.at.get();
+        let (from, to) = (lower.clone(), upper.clone());
+        let mut scan = engine
+            .scan(tree, from, to, at, ScanDirection::Forward)
+            .heads();
+        let bounds = (own_bound(tree, &lower), own_end(tree, &upper));
+        let mut own = self.draft.writes.range(bounds).peekable();
+        let mut is_there = scan.advance()?;
+        let mut keys = Vec::new();
+        let mut read = (tree, lower, upper);
+        loop {
+            if keys.len() >= count_max {
+                if let Some(last) = keys.last() {
+                    read.2 = Bound::Included(Vec::clone(last));
+                }
+                break;
+            }
+            let next_own = own.peek().map(|((_, key), _)| &key[..]);
+            let is_own = match (is_there, next_own) {
+                (false, None) => break,
+                (false, Some(_)) => true,
+                (true, None) => false,
+                (true, Some(key)) => key <= scan.key(),
+            };
+            if is_own {
+                let Some(((_, key), action)) = own.next() else {
+                    break;
+                };
+                // The own write hides the record of the snapshot.
+                if is_there && scan.key() == &key[..] {
+                    is_there = scan.advance()?;
+                }
+                if let Action::PutRaw { value } = action
+                    && passes(key, value)?
+                {
+                    keys.push(key.clone());
+                }
+            } else {
+                if passes(scan.key(), scan.bytes())? {
+                    keys.push(scan.key().to_vec());
+                }
+                is_there = scan.advance()?;
+            }
+        }
+        self.draft.ranges.push(read);
+        Ok(keys)
     }
 
     /// Whether the record exists in the snapshot.
@@ -299,6 +383,22 @@ fn writes_with_prefix<'a>(
     writes
         .range((tree, prefix.to_vec())..)
         .take_while(move |((other, key), _)| *other == tree && key.starts_with(prefix))
+}
+
+/// A bound of a tree's range as one of the writes.
+fn own_bound(tree: TreeId, bound: &Bound<Vec<u8>>) -> Bound<(TreeId, Vec<u8>)> {
+    match bound {
+        Bound::Unbounded => Bound::Included((tree, Vec::new())),
+        bound => bound.as_ref().map(|key| (tree, key.clone())),
+    }
+}
+
+/// The same of the end.
+fn own_end(tree: TreeId, bound: &Bound<Vec<u8>>) -> Bound<(TreeId, Vec<u8>)> {
+    match bound {
+        Bound::Unbounded => Bound::Excluded((TreeId(tree.0 + 1), Vec::new())),
+        bound => bound.as_ref().map(|key| (tree, key.clone())),
+    }
 }
 
 fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {

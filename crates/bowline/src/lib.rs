@@ -57,6 +57,7 @@ mod graph_ingest;
 mod graph_view;
 mod handle;
 mod ingest;
+mod query;
 mod read_only;
 mod reader;
 mod snapshot;
@@ -100,5 +101,15 @@ pub use read_only::check_member;
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;
 pub use transaction::{Transaction, TransactionRange};
+
+/// Queries in Cypher: see [`Db::query`], and docs/cypher.md for the language.
+pub mod cypher {
+    pub use crate::query::ModelError;
+    pub use bowline_query::{
+        Answer, Class, Detail, Duration, Effects, Error, Graph, Limits, Name, Node, NodeRecord,
+        OffsetTime, Parameters, Path, Phase, Place, Prepared, Problem, Properties, Query,
+        Relationship, RelationshipId, Result, Span, StoreError, Type, Value,
+    };
+}
 pub use tree_hashes::TreeHashes;
 pub use watcher::{WatchBuilder, Watcher};

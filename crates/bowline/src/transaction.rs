@@ -24,7 +24,7 @@ use crate::draft::{Draft, Drafting};
 use crate::handle::Shared;
 use crate::snapshot::Snapshot;
 use bowline_core::error::Result;
-use bowline_core::graph::{self, Block, BlockId, Edge, KindId};
+use bowline_core::graph::{self, Block, BlockId, BlockRef, Edge, EdgeRef, KindId};
 use bowline_core::kinds::Kinds;
 use bowline_core::kv::{Entry, Range, RangeIter, record};
 use bowline_core::lease::LeaseId;
@@ -91,8 +91,16 @@ impl Transaction {
         }
     }
 
-    fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         self.snapshot.handle()
+    }
+
+    pub(crate) fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
+    }
+
+    pub(crate) fn draft_mut(&mut self) -> &mut Draft {
+        &mut self.draft
     }
 
     /// The revision that the transaction reads.
@@ -109,7 +117,7 @@ impl Transaction {
     }
 
     /// The draft with its database and revision, for writing.
-    fn drafting(&mut self) -> Drafting<'_> {
+    pub(crate) fn drafting(&mut self) -> Drafting<'_> {
         Drafting {
             shared: self.snapshot.handle(),
             at: self.snapshot.revision(),
@@ -400,8 +408,17 @@ impl Transaction {
     /// # Errors
     /// `InvalidRecord`, `Storage`.
     pub fn block(&mut self, id: BlockId) -> Result<Option<Block>> {
+        self.visit_block(id, |block| block.to_block())
+    }
+
+    /// Calls `visit` with the borrowed block.
+    pub(crate) fn visit_block<R>(
+        &mut self,
+        id: BlockId,
+        visit: impl FnOnce(BlockRef<'_>) -> R,
+    ) -> Result<Option<R>> {
         let found = self.get_raw(trees::BLOCK, &graph::block_key(id), |kinds, bytes| {
-            bytes.map(|bytes| crate::graph_view::block_of(kinds, id, bytes))
+            bytes.map(|bytes| crate::graph_view::lend_block(kinds, id, bytes, visit))
         })?;
         found.transpose()
     }
@@ -411,12 +428,24 @@ impl Transaction {
     /// # Errors
     /// `InvalidRecord`, `Storage`.
     pub fn edge(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<Edge>> {
+        self.visit_edge(source, kind, target, |edge| edge.to_edge())
+    }
+
+    /// Calls `visit` with the borrowed edge.
+    pub(crate) fn visit_edge<R>(
+        &mut self,
+        source: BlockId,
+        kind: &str,
+        target: BlockId,
+        visit: impl FnOnce(EdgeRef<'_>) -> R,
+    ) -> Result<Option<R>> {
         let Some(kind_id) = self.kind_of(source, kind, target)? else {
             return Ok(None);
         };
         let key = graph::edge_out_key(source, kind_id, target);
         let found = self.get_raw(trees::EDGE_OUT, &key, |_, bytes| {
-            bytes.map(|bytes| crate::graph_view::edge_of(source, kind, target, &key, bytes))
+            let lend = |bytes| crate::graph_view::lend_edge(source, kind, target, &key, bytes);
+            bytes.map(|bytes| lend(bytes).map(visit))
         })?;
         found.transpose()
     }

@@ -7,8 +7,10 @@
 mod algorithms;
 mod many;
 mod paths;
+pub(crate) mod queried;
 mod reader;
 mod records;
+mod sample;
 mod search;
 mod source;
 mod traversed;
@@ -43,7 +45,8 @@ pub use algorithms::{
 pub use paths::{KHop, PathIter, SimplePaths};
 use reader::Sources;
 pub(crate) use records::{block_of, edge_of};
-use records::{invalid, kind_name, lend_block, lend_edge, split, unregistered};
+use records::{invalid, kind_name, split};
+pub(crate) use records::{lend_block, lend_edge, unregistered};
 pub use search::{ShortestPath, Traverse};
 pub use traversed::{Traversed, VisitRef};
 pub use values::{BlockLabels, BlockValues};
@@ -124,6 +127,8 @@ pub struct Graph {
     /// visible, and keeps it, so no edge of this revision has a kind that is missing here.
     names: OnceLock<KindNames>,
     cancel: Cancel,
+    /// Of the blocks and of the edges, at the first query that needs them.
+    samples: [OnceLock<sample::Sample>; 2],
 }
 
 impl Snapshot {
@@ -141,6 +146,7 @@ impl Graph {
             cancel: Cancel::never(),
             view: OnceLock::new(),
             names: OnceLock::new(),
+            samples: Default::default(),
         }
     }
 
@@ -266,6 +272,7 @@ impl Graph {
             cancel: cancel.clone(),
             view: self.view.clone(),
             names: self.names.clone(),
+            samples: self.samples.clone(),
         }
     }
 

@@ -25,14 +25,14 @@ pub(crate) fn kind_name(kinds: &Kinds, id: KindId) -> Result<Arc<str>> {
 }
 
 #[cold]
-pub(super) fn unregistered(id: KindId) -> Error {
+pub(crate) fn unregistered(id: KindId) -> Error {
     let key = trees::kind_key(id.0);
     invalid("kind", &key, "it is used but not registered")
 }
 
 /// Decodes a block and calls `visit` with it, without a copy.
 #[inline]
-pub(super) fn lend_block<R>(
+pub(crate) fn lend_block<R>(
     kinds: &Kinds,
     id: BlockId,
     bytes: &[u8],
@@ -56,7 +56,7 @@ pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block
 
 /// Decodes an edge without a copy.
 #[inline]
-pub(super) fn lend_edge<'a>(
+pub(crate) fn lend_edge<'a>(
     source: BlockId,
     kind: &'a str,
     target: BlockId,

@@ -19,6 +19,7 @@ mod ingest;
 mod keys;
 mod leases;
 mod limits;
+mod queries;
 mod read_only;
 mod read_only_race;
 mod regressions;

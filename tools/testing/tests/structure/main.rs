@@ -24,10 +24,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that a user gets, from the lowest to the highest. A crate uses crates to its left.
-const SHIPPED: [&str; 11] = [
+const SHIPPED: [&str; 12] = [
     "bowline-types",
     "bowline-storage",
     "bowline-core",
+    "bowline-query",
     "bowline",
     "bowline-replica",
     "bowline-proto",

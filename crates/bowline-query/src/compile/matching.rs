@@ -1,0 +1,490 @@
+//! MATCH: where to start, which way to walk, when to filter.
+//!
+//! Patterns are planned one after the other: first those that touch what is already bound, then the one whose cheapest
+//! node has the fewest candidates by the graph's counts. Within a path the plan starts at a bound node or at the
+//! cheapest one, walks to the path's end, then from the start to its beginning. Each conjunct of WHERE filters as soon
+//! as all of its variables are bound.
+//!
+//! No relationship is followed twice within one MATCH: every expansion lists the slots of those before it.
+
+use std::collections::HashSet;
+
+use super::pattern::{PatternSlots, already_bound, conflicts};
+use super::{Compiler, Scope};
+use crate::error::{Detail, Error, Result};
+use crate::plan::{Expansion, Expr, Kind, Plan, Slot};
+use crate::syntax::ast::{self, Binary, ExprKind};
+use crate::value::{Name, Type};
+
+/// A condition, and the slots of this MATCH that it reads.
+struct Condition {
+    needs: HashSet<Slot>,
+    predicate: Expr,
+}
+
+/// What has been planned of a MATCH.
+struct Progress {
+    plan: Plan,
+    /// The slots that hold a value by now.
+    bound: HashSet<Slot>,
+    /// The slots of relationships that were followed.
+    followed: Vec<Slot>,
+    conditions: Vec<Condition>,
+}
+
+impl Progress {
+    fn apply_conditions(&mut self) {
+        let mut waiting = Vec::new();
+        for condition in std::mem::take(&mut self.conditions) {
+            if condition.needs.is_subset(&self.bound) {
+                self.wrap(|input| Plan::Filter {
+                    input,
+                    predicate: condition.predicate,
+                });
+            } else {
+                waiting.push(condition);
+            }
+        }
+        self.conditions = waiting;
+    }
+
+    fn wrap(&mut self, operator: impl FnOnce(Box<Plan>) -> Plan) {
+        let input = std::mem::replace(&mut self.plan, Plan::Argument);
+        self.plan = operator(Box::new(input));
+    }
+}
+
+impl Compiler<'_> {
+    /// Plans patterns on top of a plan. Gives back the scope with what they bind.
+    pub(super) fn match_patterns(
+        &mut self,
+        patterns: &[ast::Pattern],
+        predicate: Option<&ast::Expr>,
+        input: Plan,
+        outer: &Scope,
+    ) -> Result<(Plan, Scope)> {
+        let mut scope = outer.clone();
+        let mut slots = Vec::new();
+        let mut relationships = Vec::new();
+        for pattern in patterns {
+            self.grow(pattern.at.0)?;
+            slots.push(self.bind_pattern(pattern, outer, &mut scope, &mut relationships)?);
+        }
+        let bound: HashSet<Slot> = outer.iter().map(|(_, binding)| binding.slot).collect();
+        let mut progress = Progress {
+            plan: input,
+            bound: bound.clone(),
+            followed: Vec::new(),
+            conditions: Vec::new(),
+        };
+        if let Some(predicate) = predicate {
+            self.split(predicate, &scope, &bound, &mut progress.conditions)?;
+        }
+        for (pattern, slots) in patterns.iter().zip(&slots) {
+            for (node, slot) in pattern.nodes.iter().zip(&slots.nodes) {
+                self.node_conditions(node, *slot, &scope, &bound, &mut progress.conditions)?;
+            }
+        }
+        progress.apply_conditions();
+        let mut left: Vec<usize> = (0..patterns.len()).collect();
+        while !left.is_empty() {
+            let (at, start) = self.cheapest(patterns, &slots, &left, &progress.bound)?;
+            let pattern = left.remove(at);
+            self.walk(
+                &patterns[pattern],
+                &slots[pattern],
+                start,
+                &scope,
+                &mut progress,
+            )?;
+        }
+        for condition in std::mem::take(&mut progress.conditions) {
+            progress.wrap(|input| Plan::Filter {
+                input,
+                predicate: condition.predicate,
+            });
+        }
+        Ok((progress.plan, scope))
+    }
+
+    /// Gives slots to a pattern's parts, and binds its variables.
+    fn bind_pattern(
+        &mut self,
+        pattern: &ast::Pattern,
+        outer: &Scope,
+        scope: &mut Scope,
+        relationships: &mut Vec<Name>,
+    ) -> Result<PatternSlots> {
+        let mut nodes = Vec::new();
+        let mut steps = Vec::new();
+        for node in &pattern.nodes {
+            nodes.push(match &node.variable {
+                None => self.slot(),
+                Some(ident) => match scope.get(&ident.name) {
+                    Some(binding) => {
+                        conflicts(ident, binding.kind, Type::Node)?;
+                        if binding.kind != Type::Node {
+                            scope.bind(ident.name.clone(), binding.slot, Type::Node);
+                        }
+                        binding.slot
+                    }
+                    None => {
+                        let slot = self.slot();
+                        scope.bind(ident.name.clone(), slot, Type::Node);
+                        slot
+                    }
+                },
+            });
+        }
+        for step in &pattern.relationships {
+            let kind = if step.length.is_some() {
+                Type::Relationships
+            } else {
+                Type::Relationship
+            };
+            let Some(ident) = &step.variable else {
+                steps.push(self.slot());
+                continue;
+            };
+            if relationships.contains(&ident.name) {
+                let message = format!(
+                    "relationship `{}` cannot stand twice in a MATCH",
+                    ident.name
+                );
+                return Err(Error::syntax(
+                    Detail::RelationshipUniquenessViolation,
+                    message,
+                    ident.span,
+                )
+                .help("a relationship is followed once; give the second a name of its own"));
+            }
+            steps.push(match scope.get(&ident.name) {
+                Some(binding) => {
+                    conflicts(ident, binding.kind, kind)?;
+                    if !outer.contains(&ident.name) {
+                        conflicts(ident, Type::Node, kind)?;
+                    }
+                    binding.slot
+                }
+                None => {
+                    let slot = self.slot();
+                    scope.bind(ident.name.clone(), slot, kind);
+                    slot
+                }
+            });
+            relationships.push(ident.name.clone());
+        }
+        if let Some(ident) = &pattern.variable {
+            if scope.contains(&ident.name) {
+                return Err(already_bound(ident));
+            }
+            let slot = self.slot();
+            scope.bind(ident.name.clone(), slot, Type::Path);
+        }
+        Ok(PatternSlots {
+            nodes,
+            relationships: steps,
+        })
+    }
+
+    /// The conditions of a node pattern: labels and properties.
+    fn node_conditions(
+        &mut self,
+        node: &ast::NodePattern,
+        slot: Slot,
+        scope: &Scope,
+        bound: &HashSet<Slot>,
+        conditions: &mut Vec<Condition>,
+    ) -> Result<()> {
+        let span = node.at.0;
+        let own = || HashSet::from([slot]);
+        if node.labels.is_some() {
+            self.grow(span)?;
+        }
+        if let Some(labels) = &node.labels {
+            let kind = Kind::HasLabels(Expr::new(Kind::Slot(slot), span).boxed(), labels.clone());
+            conditions.push(Condition {
+                needs: own(),
+                predicate: Expr::new(kind, span),
+            });
+        }
+        for (name, value) in self.property_tests(node.properties.as_ref(), scope)? {
+            self.grow(span)?;
+            let mut needs = needs(node.properties.as_ref(), scope, bound);
+            needs.insert(slot);
+            let predicate = property_equals(slot, name, value);
+            conditions.push(Condition { needs, predicate });
+        }
+        if let Some(predicate) = &node.predicate {
+            let first = conditions.len();
+            self.split(predicate, scope, bound, conditions)?;
+            for condition in &mut conditions[first..] {
+                condition.needs.insert(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits a condition at its ANDs.
+    fn split(
+        &mut self,
+        predicate: &ast::Expr,
+        scope: &Scope,
+        bound: &HashSet<Slot>,
+        conditions: &mut Vec<Condition>,
+    ) -> Result<()> {
+        if let ExprKind::Binary(Binary::And, a, b) = &predicate.kind {
+            self.split(a, scope, bound, conditions)?;
+            return self.split(b, scope, bound, conditions);
+        }
+        self.grow(predicate.span)?;
+        let compiled = self.boolean(predicate, scope)?;
+        let needs = needs(Some(predicate), scope, bound);
+        conditions.push(Condition {
+            needs,
+            predicate: compiled,
+        });
+        Ok(())
+    }
+
+    /// Which of the remaining patterns to plan next, and at which of its nodes to start.
+    fn cheapest(
+        &self,
+        patterns: &[ast::Pattern],
+        slots: &[PatternSlots],
+        left: &[usize],
+        bound: &HashSet<Slot>,
+    ) -> Result<(usize, usize)> {
+        let mut best: Option<(u64, usize, usize)> = None;
+        for (at, pattern) in left.iter().enumerate() {
+            for (i, node) in patterns[*pattern].nodes.iter().enumerate() {
+                let cost = if bound.contains(&slots[*pattern].nodes[i]) {
+                    0
+                } else {
+                    let label = node
+                        .labels
+                        .as_ref()
+                        .and_then(|l| l.conjunction()?.into_iter().next());
+                    1 + self.graph.node_count(label.as_deref())?
+                };
+                if best.is_none_or(|(least, _, _)| cost < least) {
+                    best = Some((cost, at, i));
+                }
+            }
+        }
+        let (_, at, start) = best.expect("a pattern has a node");
+        Ok((at, start))
+    }
+
+    /// Plans a path from one of its nodes to both ends.
+    fn walk(
+        &mut self,
+        pattern: &ast::Pattern,
+        slots: &PatternSlots,
+        start: usize,
+        scope: &Scope,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        if pattern.shortest.is_some() {
+            return self.walk_shortest(pattern, slots, scope, progress);
+        }
+        self.enter(pattern, slots, start, progress);
+        for i in start..pattern.relationships.len() {
+            self.step(pattern, slots, i, false, scope, progress)?;
+        }
+        for i in (0..start).rev() {
+            self.step(pattern, slots, i, true, scope, progress)?;
+        }
+        self.name_path(pattern, slots, scope, progress);
+        Ok(())
+    }
+
+    fn name_path(
+        &self,
+        pattern: &ast::Pattern,
+        slots: &PatternSlots,
+        scope: &Scope,
+        progress: &mut Progress,
+    ) {
+        if let Some(ident) = &pattern.variable {
+            let slot = scope.get(&ident.name).expect("bound with the pattern").slot;
+            let items = vec![(slot, Self::path(slots.path(pattern), pattern.at.0))];
+            progress.wrap(|input| Plan::Project { input, items });
+            progress.bound.insert(slot);
+            progress.apply_conditions();
+        }
+    }
+
+    /// Begins a path at a node.
+    fn enter(
+        &self,
+        pattern: &ast::Pattern,
+        slots: &PatternSlots,
+        start: usize,
+        progress: &mut Progress,
+    ) {
+        let slot = slots.nodes[start];
+        let node = &pattern.nodes[start];
+        if progress.bound.insert(slot) {
+            let label = node
+                .labels
+                .as_ref()
+                .and_then(|l| l.conjunction()?.into_iter().next());
+            progress.wrap(|input| Plan::Scan { input, slot, label });
+        } else {
+            progress.wrap(|input| Plan::IsNode {
+                input,
+                slot,
+                span: node.at.0,
+            });
+        }
+        progress.apply_conditions();
+    }
+
+    fn step(
+        &mut self,
+        pattern: &ast::Pattern,
+        slots: &PatternSlots,
+        i: usize,
+        backward: bool,
+        scope: &Scope,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let step = &pattern.relationships[i];
+        self.grow(step.at.0)?;
+        let (from, to) = if backward { (i + 1, i) } else { (i, i + 1) };
+        let (relationship, to) = (slots.relationships[i], slots.nodes[to]);
+        let direction = if backward {
+            step.direction.reversed()
+        } else {
+            step.direction
+        };
+        let relationship_bound = progress.bound.contains(&relationship);
+        let expansion = Expansion {
+            from: slots.nodes[from],
+            relationship,
+            relationship_bound,
+            to,
+            to_bound: progress.bound.contains(&to),
+            direction,
+            kinds: step.kinds.clone(),
+            length: step.length.map(length),
+            properties: match step.length {
+                Some(_) => self.property_tests(step.properties.as_ref(), scope)?,
+                None => Vec::new(),
+            },
+            distinct_from: progress.followed.clone(),
+            reversed: backward,
+            shortest: None,
+        };
+        progress.followed.push(relationship);
+        progress.wrap(|input| Plan::Expand {
+            input,
+            expansion: Box::new(expansion),
+        });
+        progress.bound.extend([relationship, to]);
+        if step.length.is_none() {
+            for (name, value) in self.property_tests(step.properties.as_ref(), scope)? {
+                let needs = needs(step.properties.as_ref(), scope, &progress.bound);
+                let predicate = property_equals(relationship, name, value);
+                progress.conditions.push(Condition { needs, predicate });
+            }
+        }
+        if let Some(predicate) = &step.predicate {
+            let bound = progress.bound.clone();
+            self.split(predicate, scope, &bound, &mut progress.conditions)?;
+        }
+        progress.apply_conditions();
+        Ok(())
+    }
+
+    /// `shortestPath`: both ends are found first.
+    fn walk_shortest(
+        &mut self,
+        pattern: &ast::Pattern,
+        slots: &PatternSlots,
+        scope: &Scope,
+        progress: &mut Progress,
+    ) -> Result<()> {
+        let [step] = pattern.relationships.as_slice() else {
+            let message = "a shortest path has one relationship of variable length";
+            return Err(Error::syntax(
+                Detail::InvalidRelationshipPattern,
+                message,
+                pattern.at.0,
+            ));
+        };
+        let least = step.length.map_or(1, |length| length.0.unwrap_or(1));
+        if least > 1 {
+            return Err(Error::unsupported(
+                "a shortest path of at least two steps",
+                step.at.0,
+            ));
+        }
+        self.enter(pattern, slots, 0, progress);
+        self.enter(pattern, slots, 1, progress);
+        let relationship = slots.relationships[0];
+        let expansion = Expansion {
+            from: slots.nodes[0],
+            relationship,
+            relationship_bound: false,
+            to: slots.nodes[1],
+            to_bound: true,
+            direction: step.direction,
+            kinds: step.kinds.clone(),
+            length: Some(step.length.map_or((1, 1), length)),
+            properties: self.property_tests(step.properties.as_ref(), scope)?,
+            distinct_from: Vec::new(),
+            reversed: false,
+            shortest: pattern.shortest,
+        };
+        progress.wrap(|input| Plan::Expand {
+            input,
+            expansion: Box::new(expansion),
+        });
+        progress.bound.insert(relationship);
+        self.name_path(pattern, slots, scope, progress);
+        progress.apply_conditions();
+        Ok(())
+    }
+}
+
+fn length(length: (Option<u64>, Option<u64>)) -> (u64, u64) {
+    (length.0.unwrap_or(1), length.1.unwrap_or(u64::MAX))
+}
+
+fn property_equals(slot: Slot, name: Name, value: Expr) -> Expr {
+    let span = value.span;
+    let held = Expr::new(
+        Kind::Property(Expr::new(Kind::Slot(slot), span).boxed(), name),
+        span,
+    );
+    Expr::new(
+        Kind::Binary(Binary::Equal, held.boxed(), value.boxed()),
+        span,
+    )
+}
+
+/// The slots that an expression reads and that are not bound before this MATCH. An expression with a subquery, a
+/// pattern or a map projection waits for all of them.
+fn needs(expr: Option<&ast::Expr>, scope: &Scope, bound: &HashSet<Slot>) -> HashSet<Slot> {
+    let mut needs = HashSet::new();
+    if let Some(expr) = expr {
+        collect_needs(expr, scope, &mut needs);
+    }
+    needs.retain(|slot| !bound.contains(slot));
+    needs
+}
+
+fn collect_needs(expr: &ast::Expr, scope: &Scope, needs: &mut HashSet<Slot>) {
+    match &expr.kind {
+        ExprKind::Variable(name) => needs.extend(scope.get(name).map(|binding| binding.slot)),
+        ExprKind::Subquery(..) | ExprKind::Pattern(_) | ExprKind::PatternComprehension { .. } => {
+            needs.extend(scope.iter().map(|(_, binding)| binding.slot));
+        }
+        ExprKind::MapProjection { .. } => {
+            needs.extend(scope.iter().map(|(_, binding)| binding.slot));
+        }
+        _ => expr.for_each_child(&mut |child| collect_needs(child, scope, needs)),
+    }
+}

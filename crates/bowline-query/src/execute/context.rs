@@ -1,0 +1,170 @@
+//! What a running query has.
+
+use jiff::ZonedDateTime;
+
+use super::stream::{Row, Stream};
+use crate::call::Procedures;
+use crate::error::{Error, Result};
+use crate::function::Env;
+use crate::graph::{Graph, GraphMut};
+use crate::plan::Plan;
+use crate::value::{Properties, Value};
+
+/// Bounds on a query. What exceeds one is an error that names it.
+///
+/// ```
+/// let limits = bowline_query::Limits { rows: 1_000, ..Default::default() };
+/// assert!(limits.memory_bytes > 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// How many rows the query may return.
+    pub rows: u64,
+    /// How many bytes sorts, groups and lists of rows may hold at once.
+    pub memory_bytes: u64,
+    /// How long the text may be.
+    pub text_bytes: usize,
+    /// How deeply the text may be nested.
+    pub depth: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            rows: u64::MAX,
+            memory_bytes: 1 << 30,
+            text_bytes: 1 << 16,
+            depth: 200,
+        }
+    }
+}
+
+/// What a query changed.
+///
+/// ```
+/// use bowline_query::{MemoryGraph, Parameters, Query};
+///
+/// let mut graph = MemoryGraph::new();
+/// let answer = Query::new("CREATE (:A)-[:T]->(:B)").run_mut(&mut graph, &Parameters::new()).unwrap();
+/// assert_eq!((answer.effects.nodes_created, answer.effects.relationships_created), (2, 1));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Effects {
+    /// Nodes created.
+    pub nodes_created: u64,
+    /// Nodes deleted.
+    pub nodes_deleted: u64,
+    /// Relationships created.
+    pub relationships_created: u64,
+    /// Relationships deleted.
+    pub relationships_deleted: u64,
+    /// Properties set, removals included.
+    pub properties_set: u64,
+    /// Labels added to nodes that existed.
+    pub labels_added: u64,
+    /// Labels removed.
+    pub labels_removed: u64,
+}
+
+/// The graph, which may or may not be written.
+pub(crate) enum Access<'g> {
+    Read(&'g dyn Graph),
+    Write(&'g mut dyn GraphMut),
+}
+
+/// What the caller gives.
+pub(crate) struct Setting<'g> {
+    pub access: Access<'g>,
+    pub parameters: &'g Properties,
+    pub procedures: &'g dyn Procedures,
+    pub limits: &'g Limits,
+    pub now: ZonedDateTime,
+    pub random: Box<dyn FnMut() -> f64>,
+    pub cancelled: &'g dyn Fn() -> bool,
+}
+
+type Open = for<'p> fn(&'p Plan, Row) -> Box<dyn Stream + 'p>;
+
+pub(crate) struct Context<'g> {
+    pub setting: Setting<'g>,
+    pub effects: Effects,
+    /// How to run a plan within an expression.
+    pub open: Open,
+    rows: u64,
+    memory_bytes: u64,
+}
+
+/// How many rows pass between two calls of the cancel callback.
+const ROWS_BETWEEN_CHECKS: u64 = 128;
+
+impl<'g> Context<'g> {
+    pub fn new(setting: Setting<'g>, open: Open) -> Context<'g> {
+        Context {
+            setting,
+            effects: Effects::default(),
+            open,
+            rows: 0,
+            memory_bytes: 0,
+        }
+    }
+
+    pub fn graph(&self) -> &dyn Graph {
+        match &self.setting.access {
+            Access::Read(graph) => *graph,
+            Access::Write(graph) => &**graph,
+        }
+    }
+
+    pub fn graph_mut(&mut self) -> Result<&mut dyn GraphMut> {
+        match &mut self.setting.access {
+            Access::Write(graph) => Ok(&mut **graph),
+            Access::Read(_) => Err(Error::runtime(
+                crate::error::Class::SemanticError,
+                crate::error::Detail::WriteInReadOnlyQuery,
+                "the query writes, but was run for reading",
+            )),
+        }
+    }
+
+    /// What functions may use.
+    pub fn env(&mut self) -> Env<'_> {
+        let graph: &dyn Graph = match &self.setting.access {
+            Access::Read(graph) => *graph,
+            Access::Write(graph) => &**graph,
+        };
+        Env {
+            graph,
+            now: &self.setting.now,
+            random: &mut *self.setting.random,
+        }
+    }
+
+    /// Counts a row of an operator, and stops a query that was cancelled.
+    pub fn tick(&mut self) -> Result<()> {
+        self.rows += 1;
+        if self.rows.is_multiple_of(ROWS_BETWEEN_CHECKS) && (self.setting.cancelled)() {
+            return Err(Error::Cancelled { rows: self.rows });
+        }
+        Ok(())
+    }
+
+    /// Takes memory for values that an operator keeps.
+    pub fn charge(&mut self, values: &[Value]) -> Result<u64> {
+        let bytes = values.iter().map(Value::footprint).sum::<u64>() + 48;
+        self.memory_bytes += bytes;
+        let limit = self.setting.limits.memory_bytes;
+        if self.memory_bytes > limit {
+            return Err(Error::LimitExceeded {
+                what: "bytes of memory for sorting, grouping and collecting",
+                limit,
+                setting: "memory_bytes",
+            });
+        }
+        Ok(bytes)
+    }
+
+    /// Gives memory back.
+    pub fn release(&mut self, bytes: u64) {
+        self.memory_bytes = self.memory_bytes.saturating_sub(bytes);
+    }
+}

@@ -1,0 +1,390 @@
+//! From a node along its relationships: one step, several, or the shortest way.
+//!
+//! Several steps are a depth-first walk with a stack of its own. Within one MATCH no relationship is followed twice, so
+//! a walk ends even where the graph has circles.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+use bowline_types::{BlockId, Direction};
+
+use super::context::Context;
+use super::evaluate::evaluate;
+use super::steps::Steps;
+use super::stream::{Input, Row, Stream};
+use crate::error::{Error, Result};
+use crate::plan::Expansion;
+use crate::syntax::ast::Shortest;
+use crate::value::{Node, Properties, Relationship, RelationshipId, Value};
+
+type Id = Arc<RelationshipId>;
+
+pub(super) struct Expand<'p> {
+    pub input: Input<'p>,
+    pub expansion: &'p Expansion,
+    state: State,
+}
+
+/// What is left of the present row.
+enum State {
+    None,
+    Single {
+        row: Row,
+        steps: Steps,
+    },
+    Walk(Box<Walk>),
+    /// Rows that were all found at once.
+    Found(std::vec::IntoIter<Row>),
+}
+
+struct Walk {
+    row: Row,
+    wanted: Properties,
+    used: HashSet<Id>,
+    /// The cursor of each node on the way.
+    stack: Vec<Steps>,
+    /// The relationships taken: one fewer than cursors.
+    taken: Vec<Id>,
+    nodes: Vec<BlockId>,
+    /// The way that consists of the first node alone was considered.
+    begun: bool,
+}
+
+impl<'p> Expand<'p> {
+    pub fn new(input: Input<'p>, expansion: &'p Expansion) -> Expand<'p> {
+        Expand {
+            input,
+            expansion,
+            state: State::None,
+        }
+    }
+
+    /// Begins with a row.
+    fn begin(&self, mut row: Row, cx: &mut Context<'_>) -> Result<State> {
+        let expansion = self.expansion;
+        let from = match &row[expansion.from] {
+            Value::Node(node) => node.id,
+            Value::Null => return Ok(State::None),
+            other => {
+                return Err(Error::wrong_type(format!(
+                    "a node is needed, not {}",
+                    other.type_name()
+                )));
+            }
+        };
+        let mut wanted = Properties::new();
+        for (name, value) in &expansion.properties {
+            wanted.insert(name.clone(), evaluate(value, &mut row, cx)?);
+        }
+        if expansion.shortest.is_some() {
+            return Ok(State::Found(
+                shortest(expansion, &row, from, &wanted, cx)?.into_iter(),
+            ));
+        }
+        if expansion.relationship_bound {
+            return Ok(State::Found(
+                self.check_bound(row, from, &wanted, cx)?.into_iter(),
+            ));
+        }
+        let steps = Steps::new(from, expansion.direction);
+        if expansion.length.is_none() {
+            return Ok(State::Single { row, steps });
+        }
+        let mut used = HashSet::new();
+        collect_used(&row, &expansion.distinct_from, &mut used);
+        Ok(State::Walk(Box::new(Walk {
+            row,
+            wanted,
+            used,
+            stack: vec![steps],
+            taken: Vec::new(),
+            nodes: vec![from],
+            begun: false,
+        })))
+    }
+
+    /// The row already holds the relationship, or the list of them.
+    fn check_bound(
+        &self,
+        row: Row,
+        from: BlockId,
+        wanted: &Properties,
+        cx: &mut Context<'_>,
+    ) -> Result<Vec<Row>> {
+        let expansion = self.expansion;
+        let mut ids: Vec<Id> = match &row[expansion.relationship] {
+            Value::Relationship(relationship) if expansion.length.is_none() => {
+                vec![relationship.id.clone()]
+            }
+            Value::List(list) if expansion.length.is_some() => {
+                let relationships = list.iter().map(|value| match value {
+                    Value::Relationship(relationship) => Some(relationship.id.clone()),
+                    _ => None,
+                });
+                match relationships.collect::<Option<Vec<_>>>() {
+                    Some(ids) => ids,
+                    None => return Ok(Vec::new()),
+                }
+            }
+            _ => return Ok(Vec::new()),
+        };
+        if expansion.reversed {
+            ids.reverse();
+        }
+        let (least, most) = expansion.length.unwrap_or((1, 1));
+        let mut used = HashSet::new();
+        collect_used(&row, &expansion.distinct_from, &mut used);
+        let mut at = from;
+        for id in &ids {
+            let fits = match expansion.direction {
+                Direction::Out => id.source == at,
+                Direction::In => id.target == at,
+                Direction::Both => id.source == at || id.target == at,
+            };
+            let kind = expansion.kinds.is_empty() || expansion.kinds.contains(&id.kind);
+            if !fits || !kind || !used.insert(id.clone()) || !holds_all(id, wanted, cx)? {
+                return Ok(Vec::new());
+            }
+            at = id.other(at);
+        }
+        let length = ids.len() as u64;
+        if length < least || length > most {
+            return Ok(Vec::new());
+        }
+        Ok(self.arrive(row, at).into_iter().collect())
+    }
+
+    /// The row with the node reached, unless another one is wanted.
+    fn arrive(&self, mut row: Row, to: BlockId) -> Option<Row> {
+        if self.expansion.to_bound {
+            match &row[self.expansion.to] {
+                Value::Node(node) if node.id == to => Some(row),
+                _ => None,
+            }
+        } else {
+            row[self.expansion.to] = Value::Node(Node::from(to));
+            Some(row)
+        }
+    }
+
+    fn single(&self, row: &Row, steps: &mut Steps, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        let expansion = self.expansion;
+        let Value::Node(from) = &row[expansion.from] else {
+            return Ok(None);
+        };
+        while let Some(id) = steps.next(&expansion.kinds, cx)? {
+            if is_used(row, &expansion.distinct_from, &id) {
+                continue;
+            }
+            let to = id.other(from.id);
+            if let Some(mut next) = self.arrive(row.clone(), to) {
+                next[expansion.relationship] = Value::Relationship(Relationship::from(id));
+                return Ok(Some(next));
+            }
+        }
+        Ok(None)
+    }
+
+    fn walk(&self, walk: &mut Walk, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        let (least, most) = self.expansion.length.unwrap_or((1, 1));
+        if !walk.begun {
+            walk.begun = true;
+            if least == 0
+                && let Some(row) = self.arrived(walk)
+            {
+                return Ok(Some(row));
+            }
+        }
+        loop {
+            let depth = walk.taken.len() as u64;
+            let Some(steps) = walk.stack.last_mut() else {
+                return Ok(None);
+            };
+            let next = if depth < most {
+                steps.next(&self.expansion.kinds, cx)?
+            } else {
+                None
+            };
+            let Some(id) = next else {
+                walk.stack.pop();
+                walk.nodes.pop();
+                if let Some(id) = walk.taken.pop() {
+                    walk.used.remove(&id);
+                }
+                continue;
+            };
+            if walk.used.contains(&id) || !holds_all(&id, &walk.wanted, cx)? {
+                continue;
+            }
+            let at = *walk.nodes.last().expect("as many nodes as cursors");
+            let to = id.other(at);
+            walk.used.insert(id.clone());
+            walk.taken.push(id);
+            walk.nodes.push(to);
+            walk.stack.push(Steps::new(to, self.expansion.direction));
+            if walk.taken.len() as u64 >= least
+                && let Some(row) = self.arrived(walk)
+            {
+                return Ok(Some(row));
+            }
+        }
+    }
+
+    fn arrived(&self, walk: &Walk) -> Option<Row> {
+        let to = *walk.nodes.last().expect("as many nodes as cursors");
+        let mut row = self.arrive(walk.row.clone(), to)?;
+        row[self.expansion.relationship] = list(&walk.taken, self.expansion.reversed);
+        Some(row)
+    }
+}
+
+impl Stream for Expand<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        loop {
+            let mut state = std::mem::replace(&mut self.state, State::None);
+            let found = match &mut state {
+                State::None => None,
+                State::Single { row, steps } => self.single(row, steps, cx)?,
+                State::Walk(walk) => self.walk(walk, cx)?,
+                State::Found(rows) => rows.next(),
+            };
+            if found.is_some() {
+                self.state = state;
+                return Ok(found);
+            }
+            let Some(row) = self.input.next(cx)? else {
+                return Ok(None);
+            };
+            self.state = self.begin(row, cx)?;
+        }
+    }
+}
+
+fn list(ids: &[Id], reversed: bool) -> Value {
+    let mut values: Vec<Value> = ids
+        .iter()
+        .map(|id| Value::Relationship(Relationship::from(id.clone())))
+        .collect();
+    if reversed {
+        values.reverse();
+    }
+    Value::list(values)
+}
+
+fn collect_used(row: &Row, slots: &[usize], used: &mut HashSet<Id>) {
+    for slot in slots {
+        match &row[*slot] {
+            Value::Relationship(relationship) => {
+                used.insert(relationship.id.clone());
+            }
+            Value::List(list) => {
+                for value in list.iter() {
+                    if let Value::Relationship(relationship) = value {
+                        used.insert(relationship.id.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_used(row: &Row, slots: &[usize], id: &Id) -> bool {
+    let same = |value: &Value| matches!(value, Value::Relationship(other) if other.id == *id);
+    slots.iter().any(|slot| match &row[*slot] {
+        Value::List(list) => list.iter().any(same),
+        value => same(value),
+    })
+}
+
+/// Whether a relationship has all of these properties.
+fn holds_all(id: &Id, wanted: &Properties, cx: &mut Context<'_>) -> Result<bool> {
+    if wanted.is_empty() {
+        return Ok(true);
+    }
+    let Some(held) = cx.graph().relationship(id)? else {
+        return Ok(false);
+    };
+    Ok(wanted.iter().all(|(name, value)| {
+        held.get(name)
+            .is_some_and(|held| held.equals(value) == Some(true))
+    }))
+}
+
+/// The shortest ways between two nodes, breadth first.
+fn shortest(
+    expansion: &Expansion,
+    row: &Row,
+    from: BlockId,
+    wanted: &Properties,
+    cx: &mut Context<'_>,
+) -> Result<Vec<Row>> {
+    let Value::Node(to) = &row[expansion.to] else {
+        return Ok(Vec::new());
+    };
+    let to = to.id;
+    let (least, most) = expansion.length.unwrap_or((1, u64::MAX));
+    if from == to {
+        if least == 0 {
+            let mut row = row.clone();
+            row[expansion.relationship] = list(&[], false);
+            return Ok(vec![row]);
+        }
+        return Err(Error::Unsupported {
+            what: "a shortest path from a node to itself".into(),
+            span: None,
+            place: None,
+        });
+    }
+    // For each node reached: its distance, and the relationships by which it is reached at that distance.
+    let mut reached: HashMap<BlockId, (u64, Vec<Id>)> = HashMap::from([(from, (0, Vec::new()))]);
+    let mut queue = VecDeque::from([from]);
+    let mut found_at = u64::MAX;
+    while let Some(at) = queue.pop_front() {
+        let distance = reached[&at].0;
+        if distance >= found_at || distance >= most {
+            break;
+        }
+        let mut steps = Steps::new(at, expansion.direction);
+        while let Some(id) = steps.next(&expansion.kinds, cx)? {
+            if !holds_all(&id, wanted, cx)? {
+                continue;
+            }
+            let next = id.other(at);
+            match reached.get_mut(&next) {
+                None => {
+                    reached.insert(next, (distance + 1, vec![id]));
+                    queue.push_back(next);
+                    if next == to {
+                        found_at = distance + 1;
+                    }
+                }
+                Some((known, ways))
+                    if *known == distance + 1 && expansion.shortest == Some(Shortest::All) =>
+                {
+                    ways.push(id);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    if found_at == u64::MAX {
+        return Ok(Vec::new());
+    }
+    let mut rows = Vec::new();
+    let mut ways: Vec<(BlockId, Vec<Id>)> = vec![(to, Vec::new())];
+    while let Some((at, way)) = ways.pop() {
+        if at == from {
+            let mut row = row.clone();
+            row[expansion.relationship] = list(&way, true);
+            rows.push(row);
+            continue;
+        }
+        for id in reached[&at].1.iter().rev() {
+            let mut longer = way.clone();
+            longer.push(id.clone());
+            ways.push((id.other(at), longer));
+        }
+    }
+    Ok(rows)
+}

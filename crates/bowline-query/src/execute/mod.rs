@@ -1,0 +1,39 @@
+//! Running a plan.
+//!
+//! Each operator of a plan becomes a [`Stream`], which yields one row per call and asks its input for rows as it needs
+//! them. A stream holds no borrow of the graph: it reads pages through the [`Context`], so that operators that write
+//! may stand among those that read.
+//!
+//! ```text
+//!   context      what a running query has: graph, parameters, clock, limits
+//!   stream       the trait of operators
+//!   evaluate     the value of an expression in a row
+//!   arithmetic   + - * / % ^ and comparisons
+//!   access       properties, components, elements, labels
+//!   steps        the relationships of a node, page by page
+//!   read         scan, filter, project, unwind, optional, union, skip, limit, distinct
+//!   expand       one step, several steps, shortest paths
+//!   gather       sort, eager
+//!   aggregate    groups
+//!   write        create, set, remove, delete; merge
+//!   open         from plan to stream
+//! ```
+
+mod access;
+mod aggregate;
+mod arithmetic;
+mod context;
+mod evaluate;
+mod expand;
+mod gather;
+mod merge;
+mod open;
+mod read;
+mod steps;
+mod stream;
+mod write;
+
+pub(crate) use access::materialize;
+pub(crate) use context::{Access, Context, Setting};
+pub use context::{Effects, Limits};
+pub(crate) use open::open;

@@ -1,0 +1,244 @@
+//! From plan to stream.
+
+use std::collections::HashSet;
+
+use super::aggregate::Group;
+use super::expand::Expand;
+use super::gather::{Eager, Sort};
+use super::merge::Merge;
+use super::read::{
+    Apply, Argument, Call, Discard, Distinct, Filter, IsNode, Limit, Optional, Project, Scan, Skip,
+    Union, Unwind,
+};
+use super::stream::{Input, Row};
+use super::write::{Action, Delete, Write};
+use crate::plan::Plan;
+
+/// Opens a plan with a row. A plan is a chain of operators, each of which reads the one below it: the streams are made
+/// from the bottom up, so that the length of the chain costs no stack.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers give the row away; the leaf keeps it"
+)]
+pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
+    let mut chain = vec![plan];
+    while let Some(input) = chain.last().and_then(|plan| plan.input()) {
+        chain.push(input);
+    }
+    let leaf = chain.pop().unwrap_or(plan);
+    let mut stream = open_leaf(leaf, &argument);
+    while let Some(plan) = chain.pop() {
+        stream = match plan {
+            Plan::Scan { .. } | Plan::IsNode { .. } | Plan::Expand { .. } | Plan::Call { .. } => {
+                open_source(plan, stream)
+            }
+            Plan::Optional { .. } | Plan::Apply { .. } | Plan::Aggregate { .. } => {
+                open_inner(plan, stream, &argument)
+            }
+            Plan::Filter { .. }
+            | Plan::Project { .. }
+            | Plan::Distinct { .. }
+            | Plan::Sort { .. }
+            | Plan::Skip { .. }
+            | Plan::Limit { .. }
+            | Plan::Unwind { .. }
+            | Plan::Eager { .. }
+            | Plan::Discard { .. } => open_shaping(plan, stream),
+            _ => open_write(plan, stream),
+        };
+    }
+    stream
+}
+
+/// A plan without an input of its own.
+fn open_leaf<'p>(plan: &'p Plan, argument: &Row) -> Input<'p> {
+    match plan {
+        Plan::Union { inputs } => {
+            let inputs: Vec<Input<'p>> = inputs
+                .iter()
+                .map(|input| open(input, argument.clone()))
+                .collect();
+            Box::new(Union {
+                inputs: inputs.into_iter(),
+                current: None,
+            })
+        }
+        _ => Box::new(Argument(Some(argument.clone()))),
+    }
+}
+
+/// Operators that find things.
+fn open_source<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
+    match plan {
+        Plan::Scan { slot, label, .. } => Box::new(Scan {
+            input,
+            slot: *slot,
+            label: label.as_ref(),
+            row: None,
+            page: Vec::new().into_iter(),
+            last: None,
+            exhausted: false,
+        }),
+        Plan::IsNode { slot, span, .. } => Box::new(IsNode {
+            input,
+            slot: *slot,
+            span: *span,
+        }),
+        Plan::Expand { expansion, .. } => Box::new(Expand::new(input, expansion)),
+        Plan::Call {
+            procedure,
+            arguments,
+            outputs,
+            ..
+        } => Box::new(Call {
+            input,
+            procedure,
+            arguments,
+            outputs,
+            row: Row::new(),
+            rows: Vec::new().into_iter(),
+        }),
+        _ => unreachable!("`open` passes these four only"),
+    }
+}
+
+/// Operators that run a plan for each row, or need the outer row.
+fn open_inner<'p>(plan: &'p Plan, input: Input<'p>, argument: &Row) -> Input<'p> {
+    match plan {
+        Plan::Optional { inner, nulls, .. } => Box::new(Optional {
+            input,
+            inner,
+            nulls,
+            current: None,
+            open,
+        }),
+        Plan::Apply { inner, .. } => Box::new(Apply {
+            input,
+            inner,
+            current: None,
+            open,
+        }),
+        Plan::Aggregate {
+            keys, aggregates, ..
+        } => Box::new(Group {
+            input,
+            keys,
+            aggregates,
+            argument: argument.clone(),
+            groups: None,
+        }),
+        _ => unreachable!("`open` passes these three only"),
+    }
+}
+
+/// Operators that choose, order and compute.
+fn open_shaping<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
+    match plan {
+        Plan::Filter { predicate, .. } => Box::new(Filter { input, predicate }),
+        Plan::Project { items, .. } => Box::new(Project { input, items }),
+        Plan::Distinct { slots, .. } => Box::new(Distinct {
+            input,
+            slots,
+            seen: HashSet::new(),
+        }),
+        Plan::Sort { keys, limit, .. } => Box::new(Sort {
+            input,
+            keys,
+            limit: limit.as_ref(),
+            sorted: None,
+            bytes: 0,
+        }),
+        Plan::Skip { count, .. } => Box::new(Skip {
+            input,
+            count,
+            left: None,
+        }),
+        Plan::Limit { count, drain, .. } => Box::new(Limit {
+            input,
+            count,
+            drain: *drain,
+            left: None,
+        }),
+        Plan::Unwind { slot, list, .. } => Box::new(Unwind {
+            input,
+            slot: *slot,
+            list,
+            row: Row::new(),
+            values: Vec::new().into_iter(),
+        }),
+        Plan::Eager { .. } => Box::new(Eager {
+            input,
+            rows: None,
+            bytes: 0,
+        }),
+        Plan::Discard { .. } => Box::new(Discard(input)),
+        _ => unreachable!("`open` passes these nine only"),
+    }
+}
+
+fn open_write<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
+    let write = |input, action| {
+        Box::new(Write {
+            input,
+            action,
+            done: None,
+            bytes: 0,
+        })
+    };
+    match plan {
+        Plan::Create {
+            nodes,
+            relationships,
+            ..
+        } => write(
+            input,
+            Action::Create {
+                nodes,
+                relationships,
+            },
+        ),
+        Plan::Set { items, .. } => write(input, Action::Set(items)),
+        Plan::Remove { items, .. } => write(input, Action::Remove(items)),
+        Plan::Foreach {
+            slot, list, inner, ..
+        } => write(
+            input,
+            Action::Foreach {
+                slot: *slot,
+                list,
+                inner,
+                open,
+            },
+        ),
+        Plan::Delete {
+            expressions,
+            detach,
+            ..
+        } => Box::new(Delete {
+            input,
+            expressions,
+            detach: *detach,
+            done: None,
+        }),
+        Plan::Merge {
+            matching,
+            nodes,
+            relationships,
+            on_create,
+            on_match,
+            paths,
+            ..
+        } => Box::new(Merge {
+            input,
+            matching,
+            nodes,
+            relationships,
+            on_create,
+            on_match,
+            paths,
+            open,
+            done: None,
+        }),
+        _ => unreachable!("`open` passes operators that write"),
+    }
+}

@@ -1,0 +1,377 @@
+//! Operators that read row by row.
+
+use std::collections::HashSet;
+
+use bowline_types::BlockId;
+
+use super::context::Context;
+use super::evaluate::{evaluate, holds};
+use super::stream::{Input, Row, Stream};
+use crate::error::{Class, Detail, Error, Result, Span};
+use crate::plan::{Expr, Plan, Slot};
+use crate::value::{Equivalent, Name, Node, Value};
+
+/// The row with which a plan was opened.
+pub(super) struct Argument(pub Option<Row>);
+
+impl Stream for Argument {
+    fn next(&mut self, _: &mut Context<'_>) -> Result<Option<Row>> {
+        Ok(self.0.take())
+    }
+}
+
+/// How many nodes a page has.
+const PAGE: usize = 256;
+
+pub(super) struct Scan<'p> {
+    pub input: Input<'p>,
+    pub slot: Slot,
+    pub label: Option<&'p Name>,
+    pub row: Option<Row>,
+    pub page: std::vec::IntoIter<BlockId>,
+    pub last: Option<BlockId>,
+    pub exhausted: bool,
+}
+
+impl Stream for Scan<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        loop {
+            if self.row.is_none() {
+                self.row = self.input.next(cx)?;
+                self.last = None;
+                self.exhausted = false;
+                self.page = Vec::new().into_iter();
+            }
+            let Some(row) = &self.row else {
+                return Ok(None);
+            };
+            if let Some(id) = self.page.next() {
+                cx.tick()?;
+                let mut row = row.clone();
+                row[self.slot] = Value::Node(Node::from(id));
+                return Ok(Some(row));
+            }
+            if self.exhausted {
+                self.row = None;
+                continue;
+            }
+            let mut page = Vec::new();
+            let label = self.label.map(|label| &**label);
+            cx.graph().nodes(label, self.last, PAGE, &mut page)?;
+            self.exhausted = page.len() < PAGE;
+            self.last = page.last().copied();
+            self.page = page.into_iter();
+        }
+    }
+}
+
+pub(super) struct IsNode<'p> {
+    pub input: Input<'p>,
+    pub slot: Slot,
+    pub span: Span,
+}
+
+impl Stream for IsNode<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        while let Some(row) = self.input.next(cx)? {
+            match &row[self.slot] {
+                Value::Node(_) => return Ok(Some(row)),
+                Value::Null => {}
+                other => {
+                    let message = format!("a node is needed, not {}", other.type_name());
+                    return Err(Error::wrong_type(message).at(self.span));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) struct Filter<'p> {
+    pub input: Input<'p>,
+    pub predicate: &'p Expr,
+}
+
+impl Stream for Filter<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        while let Some(mut row) = self.input.next(cx)? {
+            if holds(self.predicate, &mut row, cx)? {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+}
+
+pub(super) struct Project<'p> {
+    pub input: Input<'p>,
+    pub items: &'p [(Slot, Expr)],
+}
+
+impl Stream for Project<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        let Some(mut row) = self.input.next(cx)? else {
+            return Ok(None);
+        };
+        // All items are computed before the first is stored: an item may read a slot that another one gets.
+        let mut values = Vec::with_capacity(self.items.len());
+        for (_, expr) in self.items {
+            values.push(evaluate(expr, &mut row, cx)?);
+        }
+        for ((slot, _), value) in self.items.iter().zip(values) {
+            row[*slot] = value;
+        }
+        Ok(Some(row))
+    }
+}
+
+pub(super) struct Distinct<'p> {
+    pub input: Input<'p>,
+    pub slots: &'p [Slot],
+    pub seen: HashSet<Equivalent>,
+}
+
+impl Stream for Distinct<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        while let Some(row) = self.input.next(cx)? {
+            let key: Vec<Value> = self.slots.iter().map(|slot| row[*slot].clone()).collect();
+            let key = Equivalent(key);
+            if !self.seen.contains(&key) {
+                cx.charge(&key.0)?;
+                self.seen.insert(key);
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The number of a SKIP or LIMIT.
+pub(super) fn count(expr: &Expr, cx: &mut Context<'_>) -> Result<u64> {
+    let value = evaluate(expr, &mut Vec::new(), cx)?;
+    let syntax =
+        |detail, message: String| Error::runtime(Class::SyntaxError, detail, message).at(expr.span);
+    match value {
+        Value::Int(count) => u64::try_from(count).map_err(|_| {
+            syntax(
+                Detail::NegativeIntegerArgument,
+                format!("a number of rows cannot be {count}"),
+            )
+        }),
+        other => Err(syntax(
+            Detail::InvalidArgumentType,
+            format!("a number of rows is an integer, not {}", other.type_name()),
+        )),
+    }
+}
+
+pub(super) struct Skip<'p> {
+    pub input: Input<'p>,
+    pub count: &'p Expr,
+    pub left: Option<u64>,
+}
+
+impl Stream for Skip<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        let mut left = match self.left {
+            Some(left) => left,
+            None => count(self.count, cx)?,
+        };
+        while left > 0 {
+            left -= 1;
+            if self.input.next(cx)?.is_none() {
+                return Ok(None);
+            }
+        }
+        self.left = Some(0);
+        self.input.next(cx)
+    }
+}
+
+pub(super) struct Limit<'p> {
+    pub input: Input<'p>,
+    pub count: &'p Expr,
+    pub drain: bool,
+    pub left: Option<u64>,
+}
+
+impl Stream for Limit<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        let left = match self.left {
+            Some(left) => left,
+            None => count(self.count, cx)?,
+        };
+        if left > 0 {
+            self.left = Some(left - 1);
+            return self.input.next(cx);
+        }
+        self.left = Some(0);
+        if self.drain {
+            while self.input.next(cx)?.is_some() {}
+        }
+        Ok(None)
+    }
+}
+
+pub(super) struct Unwind<'p> {
+    pub input: Input<'p>,
+    pub slot: Slot,
+    pub list: &'p Expr,
+    pub row: Row,
+    pub values: std::vec::IntoIter<Value>,
+}
+
+impl Stream for Unwind<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        loop {
+            if let Some(value) = self.values.next() {
+                cx.tick()?;
+                let mut row = self.row.clone();
+                row[self.slot] = value;
+                return Ok(Some(row));
+            }
+            let Some(mut row) = self.input.next(cx)? else {
+                return Ok(None);
+            };
+            self.values = match evaluate(self.list, &mut row, cx)? {
+                Value::Null => Vec::new(),
+                Value::List(list) => (*list).clone(),
+                single => vec![single],
+            }
+            .into_iter();
+            self.row = row;
+        }
+    }
+}
+
+pub(super) struct Optional<'p> {
+    pub input: Input<'p>,
+    pub inner: &'p Plan,
+    pub nulls: &'p [Slot],
+    pub current: Option<(Input<'p>, Option<Row>)>,
+    pub open: fn(&'p Plan, Row) -> Input<'p>,
+}
+
+impl Stream for Optional<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        loop {
+            if let Some((stream, fallback)) = &mut self.current {
+                if let Some(row) = stream.next(cx)? {
+                    *fallback = None;
+                    return Ok(Some(row));
+                }
+                let fallback = fallback.take();
+                self.current = None;
+                if let Some(mut row) = fallback {
+                    for slot in self.nulls {
+                        row[*slot] = Value::Null;
+                    }
+                    return Ok(Some(row));
+                }
+            }
+            let Some(row) = self.input.next(cx)? else {
+                return Ok(None);
+            };
+            self.current = Some(((self.open)(self.inner, row.clone()), Some(row)));
+        }
+    }
+}
+
+pub(super) struct Apply<'p> {
+    pub input: Input<'p>,
+    pub inner: &'p Plan,
+    pub current: Option<Input<'p>>,
+    pub open: fn(&'p Plan, Row) -> Input<'p>,
+}
+
+impl Stream for Apply<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        loop {
+            if let Some(stream) = &mut self.current
+                && let Some(row) = stream.next(cx)?
+            {
+                return Ok(Some(row));
+            }
+            let Some(row) = self.input.next(cx)? else {
+                return Ok(None);
+            };
+            self.current = Some((self.open)(self.inner, row));
+        }
+    }
+}
+
+pub(super) struct Union<'p> {
+    pub inputs: std::vec::IntoIter<Input<'p>>,
+    pub current: Option<Input<'p>>,
+}
+
+impl Stream for Union<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        loop {
+            if let Some(stream) = &mut self.current
+                && let Some(row) = stream.next(cx)?
+            {
+                return Ok(Some(row));
+            }
+            self.current = self.inputs.next();
+            if self.current.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+}
+
+/// Runs its input for what it writes.
+pub(super) struct Discard<'p>(pub Input<'p>);
+
+impl Stream for Discard<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        while self.0.next(cx)?.is_some() {}
+        Ok(None)
+    }
+}
+
+pub(super) struct Call<'p> {
+    pub input: Input<'p>,
+    pub procedure: &'p Name,
+    pub arguments: &'p [Expr],
+    pub outputs: &'p [(usize, Slot)],
+    pub row: Row,
+    pub rows: std::vec::IntoIter<Vec<Value>>,
+}
+
+impl Stream for Call<'_> {
+    fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        loop {
+            if let Some(values) = self.rows.next() {
+                let mut row = self.row.clone();
+                for (at, slot) in self.outputs {
+                    row[*slot] = values.get(*at).cloned().unwrap_or_default();
+                }
+                return Ok(Some(row));
+            }
+            let Some(mut row) = self.input.next(cx)? else {
+                return Ok(None);
+            };
+            let mut arguments = Vec::new();
+            for argument in self.arguments {
+                arguments.push(evaluate(argument, &mut row, cx)?);
+            }
+            let procedures = cx.setting.procedures;
+            let signature = procedures.signature(self.procedure);
+            let without_output = signature.is_some_and(|signature| signature.outputs.is_empty());
+            let mut rows = Vec::new();
+            for values in procedures.call(self.procedure, &arguments, cx.graph())? {
+                let values = values?;
+                cx.charge(&values)?;
+                rows.push(values);
+            }
+            // A procedure without outputs is called for its effect, and passes its row on.
+            if without_output {
+                rows = vec![Vec::new()];
+            }
+            self.rows = rows.into_iter();
+            self.row = row;
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The graph that queries run on, as two traits that a store implements.
+//!
+//! A node has an id of 128 bits, any number of labels, and properties. A relationship has a kind, two ends, properties,
+//! and a discriminator. Nothing here assumes that the graph fits in memory: long answers come in pages, each of which
+//! starts after the last element of the page before. Pages need no borrowed iterator, so a query may write between two
+//! of them.
+//!
+//! Invariants that an implementation keeps:
+//! - Pages of nodes are in ascending order of ids, pages of relationships in any order that stays the same.
+//! - A relationship's ends exist.
+//! - A read sees all writes that were made before it through the same object.
+
+use std::sync::Arc;
+
+use bowline_types::{BlockId, Direction};
+
+use crate::error::StoreError;
+use crate::value::{Name, NodeRecord, Properties, RelationshipId};
+
+/// What a store answers.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+/// Reads of a graph at one state.
+///
+/// ```
+/// use bowline_query::{Graph, GraphMut, MemoryGraph, NodeRecord};
+///
+/// let mut graph = MemoryGraph::new();
+/// graph.create_node(NodeRecord::default()).unwrap();
+/// assert_eq!(graph.node_count(None).unwrap(), 1);
+/// ```
+pub trait Graph {
+    /// The revision of the state, if the store counts them.
+    fn revision(&self) -> Option<u64> {
+        None
+    }
+
+    /// Appends to `page` up to `count` nodes with the label, or of all nodes, whose ids are greater than `after`.
+    /// Fewer than `count` means that there are no more.
+    fn nodes(
+        &self,
+        label: Option<&str>,
+        after: Option<BlockId>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<()>;
+
+    /// The node's labels and properties, if it exists.
+    fn node(&self, id: BlockId) -> StoreResult<Option<Arc<NodeRecord>>>;
+
+    /// Appends to `page` up to `count` relationships that leave the node (`Out`) or reach it (`In`), after the given
+    /// one; of these kinds, or of all if there are none. [`Direction::Both`] is never asked for.
+    fn relationships(
+        &self,
+        node: BlockId,
+        direction: Direction,
+        kinds: &[Name],
+        after: Option<&RelationshipId>,
+        count: usize,
+        page: &mut Vec<Arc<RelationshipId>>,
+    ) -> StoreResult<()>;
+
+    /// The relationship's properties, if it exists.
+    fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>>;
+
+    /// About how many nodes have the label, or there are at all. Plans rest on it; answers do not.
+    fn node_count(&self, label: Option<&str>) -> StoreResult<u64>;
+
+    /// About how many relationships have the kind, or there are at all.
+    fn relationship_count(&self, kind: Option<&str>) -> StoreResult<u64>;
+}
+
+/// Writes to a graph, as within a transaction.
+pub trait GraphMut: Graph {
+    /// Creates a node with a new id.
+    fn create_node(&mut self, record: NodeRecord) -> StoreResult<BlockId>;
+
+    /// Creates a relationship with a new discriminator.
+    fn create_relationship(
+        &mut self,
+        source: BlockId,
+        kind: Name,
+        target: BlockId,
+        properties: Properties,
+    ) -> StoreResult<Arc<RelationshipId>>;
+
+    /// Replaces the labels and properties of a node that exists.
+    fn set_node(&mut self, id: BlockId, record: NodeRecord) -> StoreResult<()>;
+
+    /// Replaces the properties of a relationship that exists.
+    fn set_relationship(&mut self, id: &RelationshipId, properties: Properties) -> StoreResult<()>;
+
+    /// Deletes a node. No relationship touches it: the caller has deleted them, or refused.
+    fn delete_node(&mut self, id: BlockId) -> StoreResult<()>;
+
+    /// Deletes a relationship.
+    fn delete_relationship(&mut self, id: &RelationshipId) -> StoreResult<()>;
+}

@@ -1,0 +1,134 @@
+//! Arithmetic of temporal values.
+
+use jiff::SignedDuration;
+use jiff::civil;
+
+use super::read::calendar;
+use crate::calendar::Duration;
+use crate::calendar::{NANOS, SECONDS_PER_DAY, out_of_range};
+use crate::calendar::{OffsetTime, nanos_of, time_of};
+use crate::error::{Error, Result};
+use crate::syntax::ast::Binary;
+use crate::value::Value;
+
+/// `a operator b`, or `None` if the operator does not take these types.
+pub(crate) fn calculate(operator: Binary, a: &Value, b: &Value) -> Result<Option<Value>> {
+    Ok(Some(match (operator, a, b) {
+        (Binary::Add, Value::Duration(a), Value::Duration(b)) => Value::Duration(a.plus(b)?),
+        (Binary::Subtract, Value::Duration(a), Value::Duration(b)) => {
+            Value::Duration(a.plus(&b.negated()?)?)
+        }
+        (Binary::Add, value, Value::Duration(duration))
+        | (Binary::Add, Value::Duration(duration), value) => {
+            return shift(value, duration);
+        }
+        (Binary::Subtract, value, Value::Duration(duration)) => {
+            return shift(value, &duration.negated()?);
+        }
+        (Binary::Multiply, Value::Duration(duration), number)
+        | (Binary::Multiply, number, Value::Duration(duration)) => {
+            let Some(factor) = number_of(number) else {
+                return Ok(None);
+            };
+            Value::Duration(duration.scaled(factor)?)
+        }
+        (Binary::Divide, Value::Duration(duration), number) => {
+            let Some(divisor) = number_of(number) else {
+                return Ok(None);
+            };
+            if divisor == 0.0 {
+                return Err(Error::runtime(
+                    crate::error::Class::ArithmeticError,
+                    crate::error::Detail::DivisionByZero,
+                    "a duration cannot be divided by zero",
+                ));
+            }
+            Value::Duration(divided(duration, divisor)?)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Division part by part, which loses less than a multiplication by the inverse.
+fn divided(duration: &Duration, divisor: f64) -> Result<Duration> {
+    let nanos = (duration.total_nanos() as f64 / divisor).trunc() as i128;
+    Duration::fractional(
+        duration.months as f64 / divisor,
+        duration.days as f64 / divisor,
+        nanos,
+    )
+}
+
+pub(crate) fn negate(duration: &Duration) -> Result<Duration> {
+    duration.negated()
+}
+
+fn number_of(value: &Value) -> Option<f64> {
+    match value {
+        Value::Int(value) => Some(*value as f64),
+        Value::Float(value) => Some(*value),
+        _ => None,
+    }
+}
+
+/// A value, moved by a duration: first months, then days, then seconds.
+fn shift(value: &Value, duration: &Duration) -> Result<Option<Value>> {
+    Ok(Some(match value {
+        Value::Date(date) => {
+            let days = duration.days + duration.seconds / SECONDS_PER_DAY;
+            Value::Date(add_days(add_months(*date, duration.months)?, days)?)
+        }
+        Value::LocalTime(time) => Value::LocalTime(add_time(*time, duration)),
+        Value::Time(time) => Value::Time(OffsetTime {
+            time: add_time(time.time, duration),
+            offset: time.offset,
+        }),
+        Value::LocalDateTime(datetime) => {
+            let date = add_days(add_months(datetime.date(), duration.months)?, duration.days)?;
+            let moved = date
+                .to_datetime(datetime.time())
+                .checked_add(signed(duration))
+                .map_err(|_| out_of_range())?;
+            Value::LocalDateTime(moved)
+        }
+        Value::DateTime(zoned) => {
+            let date = add_days(add_months(zoned.date(), duration.months)?, duration.days)?;
+            let moved = date
+                .to_datetime(zoned.time())
+                .to_zoned_datetime(zoned.time_zone().clone())
+                .and_then(|zoned| zoned.checked_add(signed(duration)))
+                .map_err(|_| out_of_range())?;
+            Value::datetime(moved)
+        }
+        _ => return Ok(None),
+    }))
+}
+
+fn signed(duration: &Duration) -> SignedDuration {
+    SignedDuration::new(duration.seconds, duration.nanos as i32)
+}
+
+fn add_time(time: civil::Time, duration: &Duration) -> civil::Time {
+    let day = i128::from(SECONDS_PER_DAY) * NANOS;
+    let moved = (i128::from(nanos_of(time)) + duration.total_nanos()).rem_euclid(day);
+    time_of(moved as i64)
+}
+
+/// The same day of a later or earlier month, or the last of that month.
+pub(super) fn add_months(date: civil::Date, months: i64) -> Result<civil::Date> {
+    let count = i64::from(date.year()) * 12 + i64::from(date.month()) - 1 + months;
+    let first = calendar(count.div_euclid(12), count.rem_euclid(12) + 1, 1)?;
+    let day = date.day().min(first.days_in_month());
+    calendar(
+        i64::from(first.year()),
+        i64::from(first.month()),
+        i64::from(day),
+    )
+}
+
+fn add_days(date: civil::Date, days: i64) -> Result<civil::Date> {
+    let span = jiff::Span::new()
+        .try_days(days)
+        .map_err(|_| out_of_range())?;
+    date.checked_add(span).map_err(|_| out_of_range())
+}

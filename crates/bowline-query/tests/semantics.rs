@@ -1,0 +1,280 @@
+//! What the openCypher test suite does not ask: limits, hostile texts, subqueries, shortest paths, messages.
+
+use std::cell::Cell;
+
+use bowline_query::{Detail, Error, Limits, MemoryGraph, Parameters, Query, Value};
+
+fn graph(setup: &str) -> MemoryGraph {
+    let mut graph = MemoryGraph::new();
+    Query::new(setup)
+        .run_mut(&mut graph, &Parameters::new())
+        .unwrap();
+    graph
+}
+
+/// The rows of an answer, as text.
+fn rows(graph: &MemoryGraph, text: &str) -> Vec<String> {
+    let answer = Query::new(text)
+        .run(graph, &Parameters::new())
+        .unwrap_or_else(|e| panic!("{text}\n{e}"));
+    let show = |row: &Vec<Value>| {
+        row.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    answer.rows.iter().map(show).collect()
+}
+
+fn error(text: &str) -> Error {
+    let mut graph = MemoryGraph::new();
+    Query::new(text)
+        .run_mut(&mut graph, &Parameters::new())
+        .expect_err(text)
+}
+
+fn detail(text: &str) -> Detail {
+    let error = error(text);
+    error.problem().unwrap_or_else(|| panic!("{error}")).detail
+}
+
+#[test]
+fn deep_and_long_texts_are_refused_before_anything_recurses() {
+    let nested =
+        |open: &str, close: &str| format!("RETURN {}1{}", open.repeat(3_000), close.repeat(3_000));
+    for text in [
+        nested("(", ")"),
+        nested("[", "]"),
+        nested("abs(", ")"),
+        nested("{a: ", "}"),
+        nested("NOT ", ""),
+        nested("-", ""),
+        nested("CASE WHEN true THEN ", " END"),
+        nested("[x IN [1] | ", "]"),
+        nested("1 + ", ""),
+        nested("EXISTS { MATCH (n) WHERE ", "}"),
+        nested("true AND ", ""),
+        format!("RETURN a{}", ".b".repeat(3_000)),
+        format!("RETURN a{}", "[0]".repeat(3_000)),
+        format!("RETURN a{}", ":B".repeat(3_000)),
+        format!("RETURN 1{}", " IS NULL".repeat(3_000)),
+        format!("RETURN 1{}", " IN []".repeat(3_000)),
+        format!("RETURN 'a'{}", " STARTS WITH 'a'".repeat(3_000)),
+    ] {
+        let found = detail(&text);
+        assert!(
+            matches!(found, Detail::QueryTooDeep | Detail::QueryTooLong),
+            "{}: {found}",
+            &text[..40]
+        );
+    }
+    let long = format!("RETURN '{}'", "x".repeat(2 << 20));
+    assert_eq!(detail(&long), Detail::QueryTooLong);
+}
+
+#[test]
+fn limits_name_what_they_bound() {
+    let graph = MemoryGraph::new();
+    let run = |text: &str, limits: Limits| {
+        Query::new(text)
+            .limits(limits)
+            .run(&graph, &Parameters::new())
+            .unwrap_err()
+            .to_string()
+    };
+    let rows = run(
+        "UNWIND range(1, 100) AS i RETURN i",
+        Limits {
+            rows: 10,
+            ..Limits::default()
+        },
+    );
+    assert!(
+        rows.contains("more than 10 rows") && rows.contains("`rows`"),
+        "{rows}"
+    );
+    for text in [
+        "UNWIND range(1, 100000) AS i WITH i ORDER BY -i RETURN count(i)",
+        "UNWIND range(1, 100000) AS i RETURN size(collect(i))",
+        "UNWIND range(1, 100000) AS i WITH DISTINCT i RETURN count(i)",
+        "UNWIND range(1, 100000) AS i WITH i, count(*) AS c RETURN sum(c)",
+    ] {
+        let memory = run(
+            text,
+            Limits {
+                memory_bytes: 100_000,
+                ..Limits::default()
+            },
+        );
+        assert!(memory.contains("memory_bytes"), "{memory}");
+    }
+    // A LIMIT needs memory for its rows only.
+    let limits = Limits {
+        memory_bytes: 2_000_000,
+        ..Limits::default()
+    };
+    let text = "UNWIND range(1, 100000) AS i RETURN i ORDER BY -i LIMIT 2";
+    let answer = Query::new(text)
+        .limits(limits)
+        .run(&graph, &Parameters::new())
+        .unwrap();
+    assert_eq!(answer.rows, [[Value::Int(100_000)], [Value::Int(99_999)]]);
+}
+
+#[test]
+fn a_cancelled_query_stops() {
+    let asked = Cell::new(0);
+    let cancelled = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 3
+    };
+    let text = "UNWIND range(1, 1000000) AS a UNWIND range(1, 1000000) AS b RETURN count(*)";
+    let error = Query::new(text)
+        .cancelled(&cancelled)
+        .run(&MemoryGraph::new(), &Parameters::new())
+        .unwrap_err();
+    assert!(matches!(error, Error::Cancelled { .. }), "{error}");
+}
+
+#[test]
+fn a_query_that_writes_is_refused_for_reading() {
+    let error = Query::new("CREATE (n)")
+        .run(&MemoryGraph::new(), &Parameters::new())
+        .unwrap_err();
+    assert_eq!(
+        error.problem().unwrap().detail,
+        Detail::WriteInReadOnlyQuery
+    );
+}
+
+#[test]
+fn misspelt_names_are_answered_by_the_nearest() {
+    for (text, near) in [
+        ("RETURN toLowr('A')", "toLower"),
+        ("RETURN colect(1)", "collect"),
+        ("MATCH (person) RETURN persn.name", "person"),
+        ("RETURN date({yeer: 2024})", "year"),
+    ] {
+        let message = error(text).to_string();
+        assert!(
+            message.contains(&format!("did you mean `{near}`?")),
+            "{message}"
+        );
+        assert!(message.contains('^'), "{message}");
+    }
+}
+
+#[test]
+fn what_is_not_supported_is_named() {
+    for (text, what) in [
+        ("RETURN 'a' =~ 'b'", "=~"),
+        ("FOREACH (i IN [1] | CREATE (:N {i: i}))", "FOREACH"),
+        ("MATCH (p) CALL { WITH p RETURN 1 AS x } RETURN x", "CALL {"),
+        ("LOAD CSV FROM 'x' AS row RETURN row", "LOAD CSV"),
+        ("MATCH ANY SHORTEST (a)-->(b) RETURN a", "path selector"),
+        ("RETURN date('+12345-01-01')", "-9999 to 9999"),
+    ] {
+        let message = error(text).to_string();
+        assert!(
+            message.contains(what) && message.contains("not supported"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn shortest_paths_are_shortest() {
+    let graph = graph(
+        "CREATE (a {n: 'a'})-[:T]->(b {n: 'b'})-[:T]->(d {n: 'd'}), (a)-[:T]->(c {n: 'c'})-[:T]->(d), \
+         (a)-[:T]->(:X)-[:T]->(:X)-[:T]->(d)",
+    );
+    let ends = "MATCH (a {n: 'a'}), (d {n: 'd'})";
+    assert_eq!(
+        rows(
+            &graph,
+            &format!("{ends} MATCH p = shortestPath((a)-[*]->(d)) RETURN length(p)")
+        ),
+        ["2"]
+    );
+    let all = rows(
+        &graph,
+        &format!(
+            "{ends} MATCH p = allShortestPaths((a)-[*]->(d)) RETURN [n IN nodes(p) | n.n] AS w ORDER BY w"
+        ),
+    );
+    assert_eq!(all, ["['a', 'b', 'd']", "['a', 'c', 'd']"]);
+    assert!(
+        rows(
+            &graph,
+            &format!("{ends} MATCH p = shortestPath((a)-[*..1]->(d)) RETURN p")
+        )
+        .is_empty()
+    );
+    assert!(
+        rows(
+            &graph,
+            &format!("{ends} MATCH p = shortestPath((a)<-[*]-(d)) RETURN p")
+        )
+        .is_empty()
+    );
+}
+
+#[test]
+fn subqueries_see_the_outer_row() {
+    let graph = graph("CREATE (:P {n: 1})-[:T]->(:Q {n: 2}), (:P {n: 3})");
+    assert_eq!(
+        rows(
+            &graph,
+            "MATCH (p:P) RETURN p.n, COUNT { (p)-->() } AS c ORDER BY p.n"
+        ),
+        ["1 1", "3 0"]
+    );
+    let collected =
+        "MATCH (p:P) RETURN p.n, COLLECT { MATCH (p)-->(q) RETURN q.n } AS c ORDER BY p.n";
+    assert_eq!(rows(&graph, collected), ["1 [2]", "3 []"]);
+}
+
+#[test]
+fn a_clause_does_not_see_what_a_later_one_wrote() {
+    let mut graph = graph("UNWIND range(1, 300) AS i CREATE (:N)");
+    Query::new("MATCH (n:N) CREATE (:N)")
+        .run_mut(&mut graph, &Parameters::new())
+        .unwrap();
+    assert_eq!(rows(&graph, "MATCH (n:N) RETURN count(*)"), ["600"]);
+}
+
+#[test]
+fn more_relationships_than_a_page_are_all_followed() {
+    let graph = graph(
+        "CREATE (hub:Hub) WITH hub UNWIND range(1, 1000) AS i CREATE (hub)-[:T {i: i}]->(:N), (:M)-[:U]->(hub)",
+    );
+    assert_eq!(
+        rows(&graph, "MATCH (:Hub)-[r]-() RETURN count(r)"),
+        ["2000"]
+    );
+    assert_eq!(
+        rows(&graph, "MATCH (:Hub)<-[r:U]-() RETURN count(r)"),
+        ["1000"]
+    );
+    assert_eq!(
+        rows(
+            &graph,
+            "MATCH (:Hub)-[r:T]->() WHERE r.i > 990 RETURN count(r)"
+        ),
+        ["10"]
+    );
+}
+
+#[test]
+fn integers_do_not_wrap() {
+    for text in [
+        "RETURN 9223372036854775807 + 1",
+        "RETURN -9223372036854775808 - 1",
+        "RETURN 9223372036854775807 * 2",
+        "RETURN -(-9223372036854775808)",
+        "UNWIND [9223372036854775807, 1] AS i RETURN sum(i)",
+    ] {
+        assert_eq!(detail(text), Detail::IntegerOverflow, "{text}");
+    }
+    assert_eq!(detail("RETURN 1 / 0"), Detail::DivisionByZero);
+}

@@ -1,0 +1,278 @@
+//! [`Graph`] as the graph of a Cypher query: blocks are nodes, their kind is their label, their attributes are
+//! properties of text; edges are relationships.
+//!
+//! The first page of a block's edges comes from the graph view where it has the revision, and later pages from the trees,
+//! which can start at a key: both have the order (kind number, other block).
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bowline_query::{Name, NodeRecord, Properties, RelationshipId, StoreError, StoreResult, Value};
+use bowline_storage::TreeId;
+use bowline_storage::engine::ScanDirection;
+
+use super::reader::Sources;
+use super::records::{invalid, split};
+use super::sample::{SAMPLE, Sample};
+use super::{Graph, records};
+use bowline_core::error::Result;
+use bowline_core::graph::{self, AttributesRef, BlockId, Direction, KindFilter, KindId};
+use bowline_core::kinds::Kinds;
+use bowline_core::trees;
+
+/// The attributes as properties.
+pub(crate) fn properties(attributes: AttributesRef<'_>) -> Properties {
+    let all = attributes.iter();
+    all.map(|(name, value)| (name.into(), Value::from(value)))
+        .collect()
+}
+
+/// A kind and attributes as a node's record.
+pub(crate) fn node_record(kind: &str, attributes: AttributesRef<'_>) -> NodeRecord {
+    NodeRecord {
+        labels: vec![kind.into()],
+        properties: properties(attributes),
+    }
+}
+
+/// The kinds that a pattern names. Names that were never used match nothing.
+pub(crate) fn filter(kinds: &Kinds, names: &[Name]) -> KindFilter {
+    match names {
+        [] => KindFilter::All,
+        names => KindFilter::only(names.iter().filter_map(|name| kinds.id(name))),
+    }
+}
+
+/// The tree of a block's edges in one direction, and the bounds of those behind one.
+pub(crate) fn edges_behind(
+    node: BlockId,
+    direction: Direction,
+    behind: Option<(&RelationshipId, KindId)>,
+) -> (TreeId, Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let prefix = graph::edge_prefix(node);
+    let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+    let tree = match direction {
+        Direction::In => trees::EDGE_IN,
+        Direction::Out | Direction::Both => trees::EDGE_OUT,
+    };
+    let lower = match behind {
+        None => Bound::Included(prefix.to_vec()),
+        Some((edge, kind)) => Bound::Excluded(match direction {
+            Direction::In => graph::edge_in_key(edge.target, kind, edge.source).to_vec(),
+            _ => graph::edge_out_key(edge.source, kind, edge.target).to_vec(),
+        }),
+    };
+    (tree, lower, upper)
+}
+
+/// The edge between `near` and `far`, seen from `near`.
+pub(crate) fn relationship(
+    near: BlockId,
+    direction: Direction,
+    kind: Name,
+    far: BlockId,
+) -> Arc<RelationshipId> {
+    let (source, target) = match direction {
+        Direction::In => (far, near),
+        Direction::Out | Direction::Both => (near, far),
+    };
+    Arc::new(RelationshipId {
+        source,
+        kind,
+        target,
+        discriminator: 0,
+    })
+}
+
+impl Graph {
+    /// The number of the kind of an edge that was returned before.
+    fn kind_of(&self, edge: &RelationshipId) -> StoreResult<KindId> {
+        let id = self.core().kinds.id(&edge.kind);
+        id.ok_or_else(|| StoreError::from(format!("no edge is of the kind {:?}", edge.kind)))
+    }
+
+    /// A sample of the tree `block` or `edge_out`.
+    fn sample(&self, tree: TreeId) -> Result<&Sample> {
+        let held = &self.samples[usize::from(tree != trees::BLOCK)];
+        if let Some(sample) = held.get() {
+            return Ok(sample);
+        }
+        let engine = &self.core().engine;
+        let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+        let at = self.snapshot.revision().get();
+        let scan = engine.scan(tree, lower, upper, at, ScanDirection::Forward);
+        let mut scan = scan.heads();
+        let mut sample = Sample::default();
+        while sample.looked_at < SAMPLE && scan.advance()? {
+            let key = scan.key();
+            sample.note(match tree {
+                trees::BLOCK => graph::block_kind(scan.bytes())
+                    .ok_or_else(|| invalid("block", key, "its record does not decode"))?,
+                _ => split(key)?.1,
+            });
+        }
+        sample.all = sample.looked_at;
+        if sample.looked_at == SAMPLE {
+            let levels = engine.stats().levels;
+            let of_tree = levels.get(usize::from(tree.0)).into_iter().flatten();
+            sample.all += of_tree.map(|level| level.entries).sum::<u64>();
+        }
+        Ok(held.get_or_init(|| sample))
+    }
+
+    fn about(&self, tree: TreeId, kind: Option<&str>) -> StoreResult<u64> {
+        let sample = self.sample(tree)?;
+        Ok(match kind {
+            None => sample.all,
+            Some(name) => match self.core().kinds.id(name) {
+                Some(kind) => sample.count(kind),
+                None => 0,
+            },
+        })
+    }
+}
+
+impl bowline_query::Graph for Graph {
+    fn revision(&self) -> Option<u64> {
+        Some(self.snapshot.revision().get())
+    }
+
+    fn nodes(
+        &self,
+        label: Option<&str>,
+        after: Option<BlockId>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<()> {
+        let wanted = match label.map(|label| self.core().kinds.id(label)) {
+            // No block has a kind that nobody has used.
+            Some(None) => return Ok(()),
+            Some(kind) => kind,
+            None => None,
+        };
+        let engine = &self.core().engine;
+        let lower = after.map_or(Bound::Unbounded, |id| {
+            Bound::Excluded(graph::block_key(id).to_vec())
+        });
+        let at = self.snapshot.revision().get();
+        let scan = engine.scan(
+            trees::BLOCK,
+            lower,
+            Bound::Unbounded,
+            at,
+            ScanDirection::Forward,
+        );
+        let mut scan = scan.heads();
+        let (mut found, mut read) = (0, 0_u64);
+        while found < count && scan.advance()? {
+            // Also where nothing passes.
+            if read.is_multiple_of(64) {
+                self.cancel.check()?;
+            }
+            read += 1;
+            let key = scan.key();
+            if let Some(wanted) = wanted {
+                let kind = graph::block_kind(scan.bytes())
+                    .ok_or_else(|| invalid("block", key, "its record does not decode"))?;
+                if kind != wanted {
+                    continue;
+                }
+            }
+            let id = key.try_into().map(BlockId::from_bytes);
+            page.push(id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?);
+            found += 1;
+        }
+        Ok(())
+    }
+
+    fn node(&self, id: BlockId) -> StoreResult<Option<Arc<NodeRecord>>> {
+        let read = self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
+            let lend = |bytes| {
+                records::lend_block(&self.core().kinds, id, bytes, |block| {
+                    Arc::new(node_record(block.kind, block.attributes))
+                })
+            };
+            bytes.map(lend).transpose()
+        });
+        Ok(read??)
+    }
+
+    fn relationships(
+        &self,
+        node: BlockId,
+        direction: Direction,
+        kinds: &[Name],
+        after: Option<&RelationshipId>,
+        count: usize,
+        page: &mut Vec<Arc<RelationshipId>>,
+    ) -> StoreResult<()> {
+        let filter = filter(&self.core().kinds, kinds);
+        if filter == KindFilter::only([]) || count == 0 {
+            return Ok(());
+        }
+        let names = self.names();
+        let mut last: Option<(KindId, Name)> = None;
+        let mut failed = None;
+        let most = page.len() + count;
+        // Edges come sorted by kind: a name is looked up once for all of one kind.
+        let mut take = |kind, far| {
+            if last.as_ref().is_none_or(|(held, _)| *held != kind) {
+                last = names.name(kind).map(|name| (kind, name.clone()));
+            }
+            let Some((_, name)) = &last else {
+                failed = Some(records::unregistered(kind));
+                return false;
+            };
+            page.push(relationship(node, direction, name.clone(), far));
+            page.len() < most
+        };
+        match after {
+            None => {
+                let sources = Sources::of(self)?;
+                let reader = sources.reader(self);
+                reader.visit_neighbors(node, direction, &filter, |it| take(it.kind, it.id))?;
+            }
+            Some(edge) => {
+                let behind = Some((edge, self.kind_of(edge)?));
+                let (tree, lower, upper) = edges_behind(node, direction, behind);
+                let at = self.snapshot.revision().get();
+                let engine = &self.core().engine;
+                let mut scan = engine
+                    .scan(tree, lower, upper, at, ScanDirection::Forward)
+                    .heads();
+                while scan.advance()? {
+                    self.cancel.check()?;
+                    let (_, kind, far) = split(scan.key())?;
+                    if filter.passes(kind) && !take(kind, far) {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(failed.map_or(Ok(()), Err)?)
+    }
+
+    fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {
+        let Some(kind) = self.core().kinds.id(&id.kind) else {
+            return Ok(None);
+        };
+        let key = graph::edge_out_key(id.source, kind, id.target);
+        let read = self.raw(trees::EDGE_OUT, &key, |bytes| {
+            let lend = |bytes| {
+                let edge = records::lend_edge(id.source, &id.kind, id.target, &key, bytes)?;
+                Ok(Arc::new(properties(edge.attributes)))
+            };
+            bytes.map(lend).transpose()
+        });
+        let read: Result<_> = read?;
+        Ok(read?)
+    }
+
+    fn node_count(&self, label: Option<&str>) -> StoreResult<u64> {
+        self.about(trees::BLOCK, label)
+    }
+
+    fn relationship_count(&self, kind: Option<&str>) -> StoreResult<u64> {
+        self.about(trees::EDGE_OUT, kind)
+    }
+}

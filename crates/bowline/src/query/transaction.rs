@@ -1,0 +1,275 @@
+//! A transaction as the graph of a query, for reading its own writes, and for writing.
+
+use std::cell::RefCell;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bowline_query::{
+    Answer, Graph, GraphMut, Name, NodeRecord, Parameters, Properties, Query, RelationshipId,
+    StoreResult, Value,
+};
+
+use crate::graph_view::queried::{self, edges_behind, relationship};
+use crate::handle::Shared;
+use crate::transaction::Transaction;
+use bowline_core::error::{Error, show_key};
+use bowline_core::graph::{self, KindFilter};
+use bowline_core::trees;
+use bowline_types::{Attributes, Block, BlockId, Direction, Edge};
+
+/// What a query wants to write, and a block or an edge cannot hold: the source of
+/// [`cypher::Error::Store`](bowline_query::Error::Store).
+///
+/// ```
+/// use bowline::cypher::{Error, ModelError, Parameters};
+/// # let db = bowline::Db::in_memory().unwrap();
+/// let error = db.query("CREATE (:person {age: 41})", &Parameters::new()).unwrap_err();
+/// let Error::Store(source) = error else { panic!("{error}") };
+/// let cause = source.downcast_ref::<ModelError>();
+/// assert!(matches!(cause, Some(ModelError::NotText { name, .. }) if name == "age"));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// A node without a label, or with several.
+    #[error(
+        "a block has one kind, and this node would have {count} labels ({labels}); give it exactly one"
+    )]
+    Labels {
+        /// How many it would have.
+        count: usize,
+        /// Which.
+        labels: String,
+    },
+    /// A property that is no text.
+    #[error(
+        "attributes are text, and `{name}` would be {type_name} {value}; write toString(…) around it"
+    )]
+    NotText {
+        /// The name of the property.
+        name: String,
+        /// The type of its value.
+        type_name: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// A second relationship of a kind between the same two nodes.
+    #[error(
+        "between two blocks there is one edge of each kind, and {edge} exists; use MERGE, or another kind"
+    )]
+    SecondEdge {
+        /// The edge that exists.
+        edge: String,
+    },
+    /// A relationship whose end does not exist.
+    #[error("the block {id} does not exist, so no edge can touch it")]
+    NoSuchBlock {
+        /// The end.
+        id: BlockId,
+    },
+}
+
+/// Runs a query. If it fails, the transaction's writes are those of before.
+pub(super) fn run<'q>(
+    tx: &mut Transaction,
+    query: impl FnOnce(&Shared) -> Query<'q>,
+    parameters: &Parameters,
+) -> bowline_query::Result<Answer> {
+    let query = query(tx.shared());
+    let together = tx.draft_mut().begin_together();
+    let mut graph = TransactionGraph {
+        tx: RefCell::new(tx),
+    };
+    let answer = query.run_mut(&mut graph, parameters);
+    tx.draft_mut().end_together(together, answer.is_ok());
+    answer
+}
+
+/// A transaction whose reads are asked for through a shared borrow.
+struct TransactionGraph<'t> {
+    tx: RefCell<&'t mut Transaction>,
+}
+
+/// The kind of a block with these labels.
+fn kind_of(labels: &[Name]) -> Result<&Name, ModelError> {
+    match labels {
+        [kind] => Ok(kind),
+        labels => Err(ModelError::Labels {
+            count: labels.len(),
+            labels: labels.join(", "),
+        }),
+    }
+}
+
+fn attributes_of(properties: &Properties) -> Result<Attributes, ModelError> {
+    let text = |(name, value): (&Name, &Value)| match value {
+        Value::Text(text) => Ok((name.to_string(), text.to_string())),
+        other => Err(ModelError::NotText {
+            name: name.to_string(),
+            type_name: other.type_name(),
+            value: other.to_string(),
+        }),
+    };
+    properties.iter().map(text).collect()
+}
+
+impl Graph for TransactionGraph<'_> {
+    fn nodes(
+        &self,
+        label: Option<&str>,
+        after: Option<BlockId>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<()> {
+        let mut tx = self.tx.borrow_mut();
+        let wanted = label.map(|label| tx.shared().kinds.id(label));
+        let lower = after.map_or(Bound::Unbounded, |id| {
+            Bound::Excluded(graph::block_key(id).to_vec())
+        });
+        let invalid = |key: &[u8], reason| Error::InvalidRecord {
+            what: "block",
+            key: show_key(key),
+            reason,
+        };
+        // A kind that nobody has used passes no block; that none has it is read all the same.
+        let passes = |key: &[u8], head: &[u8]| match wanted {
+            None => Ok(true),
+            Some(wanted) => match graph::block_kind(head) {
+                Some(kind) => Ok(Some(kind) == wanted),
+                None => Err(invalid(key, "its record does not decode")),
+            },
+        };
+        let place = (trees::BLOCK, lower, Bound::Unbounded);
+        for key in tx.drafting().page(place, count, passes)? {
+            let id = key[..].try_into().map(BlockId::from_bytes);
+            page.push(id.map_err(|_| invalid(&key, "its key is not 16 bytes"))?);
+        }
+        Ok(())
+    }
+
+    fn node(&self, id: BlockId) -> StoreResult<Option<Arc<NodeRecord>>> {
+        Ok(self.tx.borrow_mut().visit_block(id, |block| {
+            Arc::new(queried::node_record(block.kind, block.attributes))
+        })?)
+    }
+
+    fn relationships(
+        &self,
+        node: BlockId,
+        direction: Direction,
+        kinds: &[Name],
+        after: Option<&RelationshipId>,
+        count: usize,
+        page: &mut Vec<Arc<RelationshipId>>,
+    ) -> StoreResult<()> {
+        let mut tx = self.tx.borrow_mut();
+        let filter = queried::filter(&tx.shared().kinds, kinds);
+        let behind = after.and_then(|edge| Some((edge, tx.shared().kinds.id(&edge.kind)?)));
+        let (tree, lower, upper) = edges_behind(node, direction, behind);
+        let passes = |key: &[u8], _: &[u8]| match graph::split_edge_key(key) {
+            Some((_, kind, _)) => Ok(filter.passes(kind)),
+            None => Err(Error::InvalidRecord {
+                what: "edge",
+                key: show_key(key),
+                reason: "its key is not 36 bytes",
+            }),
+        };
+        // Also where no kind passes: another transaction may put an edge of a kind that nobody has used.
+        debug_assert!(kinds.is_empty() == (filter == KindFilter::All));
+        let keys = tx.drafting().page((tree, lower, upper), count, passes)?;
+        let names = tx.shared().kinds.names();
+        for (_, kind, far) in keys.iter().filter_map(|key| graph::split_edge_key(key)) {
+            let name = names.name(kind);
+            let name = name.ok_or_else(|| crate::graph_view::unregistered(kind))?;
+            page.push(relationship(node, direction, name.clone(), far));
+        }
+        Ok(())
+    }
+
+    fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {
+        let mut tx = self.tx.borrow_mut();
+        let found = tx.visit_edge(id.source, &id.kind, id.target, |edge| {
+            Arc::new(queried::properties(edge.attributes))
+        })?;
+        Ok(found)
+    }
+
+    fn node_count(&self, label: Option<&str>) -> StoreResult<u64> {
+        self.tx.borrow().snapshot().graph().node_count(label)
+    }
+
+    fn relationship_count(&self, kind: Option<&str>) -> StoreResult<u64> {
+        self.tx.borrow().snapshot().graph().relationship_count(kind)
+    }
+}
+
+impl GraphMut for TransactionGraph<'_> {
+    fn create_node(&mut self, record: NodeRecord) -> StoreResult<BlockId> {
+        let tx = self.tx.get_mut();
+        let (kind, attributes) = (kind_of(&record.labels)?, attributes_of(&record.properties)?);
+        let mut id = BlockId(fastrand::u128(..));
+        while tx.block(id)?.is_some() {
+            id = BlockId(fastrand::u128(..));
+        }
+        let block = Block::new(id, &**kind);
+        tx.put_block(&Block {
+            attributes,
+            ..block
+        })?;
+        Ok(id)
+    }
+
+    fn create_relationship(
+        &mut self,
+        source: BlockId,
+        kind: Name,
+        target: BlockId,
+        properties: Properties,
+    ) -> StoreResult<Arc<RelationshipId>> {
+        let tx = self.tx.get_mut();
+        let edge = Edge {
+            attributes: attributes_of(&properties)?,
+            ..Edge::new(source, &*kind, target)
+        };
+        if tx.edge(source, &kind, target)?.is_some() {
+            let edge = edge.key().to_string();
+            return Err(ModelError::SecondEdge { edge }.into());
+        }
+        tx.put_edge(&edge).map_err(|error| match error {
+            Error::MissingBlock { id } => ModelError::NoSuchBlock { id }.into(),
+            error => bowline_query::StoreError::from(error),
+        })?;
+        Ok(relationship(source, Direction::Out, kind, target))
+    }
+
+    fn set_node(&mut self, id: BlockId, record: NodeRecord) -> StoreResult<()> {
+        let tx = self.tx.get_mut();
+        let attributes = attributes_of(&record.properties)?;
+        let kind = kind_of(&record.labels)?.to_string();
+        // What Cypher does not show stays.
+        let content = tx.block(id)?.map(|block| block.content);
+        Ok(tx.put_block(&Block {
+            id,
+            kind,
+            content: content.unwrap_or_default(),
+            attributes,
+        })?)
+    }
+
+    fn set_relationship(&mut self, id: &RelationshipId, properties: Properties) -> StoreResult<()> {
+        let attributes = attributes_of(&properties)?;
+        let edge = Edge::new(id.source, &*id.kind, id.target);
+        Ok(self.tx.get_mut().put_edge(&Edge { attributes, ..edge })?)
+    }
+
+    fn delete_node(&mut self, id: BlockId) -> StoreResult<()> {
+        self.tx.get_mut().delete_block(id)?;
+        Ok(())
+    }
+
+    fn delete_relationship(&mut self, id: &RelationshipId) -> StoreResult<()> {
+        let tx = self.tx.get_mut();
+        tx.delete_edge(id.source, &id.kind, id.target)?;
+        Ok(())
+    }
+}
