@@ -145,7 +145,7 @@ impl Context<'_, '_> {
     /// Prints results of one shape, each as it comes.
     pub(crate) fn rows(
         &mut self,
-        columns: &'static [&'static str],
+        columns: &[&str],
         results: impl IntoIterator<Item = Result<Vec<Field>, Failure>>,
     ) -> Result<(), Failure> {
         let mut printer = self.printer(false);

@@ -38,6 +38,7 @@ mod interrupt;
 pub mod output;
 mod private_file;
 pub mod progress;
+mod query_json;
 mod remote;
 mod session;
 mod shell;

@@ -36,8 +36,11 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use unicode_width::UnicodeWidthStr;
 
 use crate::args::Output;
-use crate::import::Attributes;
+use crate::import::{Attributes, AttributesJson};
+use crate::query_json::QueriedJson;
 use crate::table::Layout;
+use bowline::AttributeValue;
+use bowline::cypher::Value;
 
 /// How many texts of a list a table shows.
 const LISTED_MAX: usize = 10;
@@ -68,6 +71,8 @@ pub enum Field {
     List(Vec<String>),
     /// Counts by name: as attributes, with numbers in JSON.
     Counts(BTreeMap<String, u64>),
+    /// A value that a query has returned.
+    Queried(Value),
     /// A time span: rounded down for people, `NAME_ms` in JSON.
     Duration(Duration),
     /// A size: with a unit for people, `NAME_bytes` in JSON.
@@ -130,7 +135,7 @@ impl Field {
             Field::Flag(true) => "yes".to_owned(),
             Field::Flag(false) => "no".to_owned(),
             Field::Attributes(attributes) => {
-                let pair = |(key, value): (&String, &String)| format!("{key}={value}");
+                let pair = |(key, value): (&String, &AttributeValue)| format!("{key}={value}");
                 let pairs: Vec<String> = attributes.iter().map(pair).collect();
                 escape(pairs.join(" ").as_bytes()).into_owned()
             }
@@ -139,6 +144,13 @@ impl Field {
                 let pair = |(name, count): (&String, &u64)| format!("{name}={count}");
                 let pairs: Vec<String> = counts.iter().map(pair).collect();
                 escape(pairs.join(" ").as_bytes()).into_owned()
+            }
+            Field::Queried(Value::Null) => "-".to_owned(),
+            Field::Queried(value) => {
+                // As attributes are shown.
+                let plain = value.to_attribute().map(|value| value.to_string());
+                let shown = plain.unwrap_or_else(|| value.to_string());
+                escape(shown.as_bytes()).into_owned()
             }
             Field::Duration(duration) => show_about(*duration),
             Field::Size(bytes) => show_size(*bytes),
@@ -222,10 +234,10 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints many results of one shape.
-    pub fn rows(&mut self, columns: &'static [&'static str]) -> Rows<'_, 'a> {
+    pub fn rows(&mut self, columns: &[&str]) -> Rows<'_, 'a> {
         Rows {
             printer: self,
-            columns,
+            columns: columns.iter().map(|name| (*name).to_owned()).collect(),
             rows: Vec::new(),
             layout: None,
             count: 0,
@@ -265,7 +277,7 @@ impl<'a> Printer<'a> {
 #[must_use = "rows that are not finished may not be printed"]
 pub struct Rows<'p, 'a> {
     printer: &'p mut Printer<'a>,
-    columns: &'static [&'static str],
+    columns: Vec<String>,
     /// Rows of a table that are not laid out yet.
     rows: Vec<Vec<Field>>,
     /// None before the first chunk.
@@ -283,7 +295,10 @@ impl Rows<'_, '_> {
         );
         self.count += 1;
         match self.printer.output {
-            Output::Json => self.printer.json(self.columns.iter().copied().zip(&row)),
+            Output::Json => {
+                let columns = self.columns.iter().map(String::as_str);
+                self.printer.json(columns.zip(&row))
+            }
             Output::Table => {
                 self.rows.push(row);
                 if self.rows.len() >= CHUNK_ROWS {
@@ -315,7 +330,7 @@ impl Rows<'_, '_> {
         let Printer {
             out, hex, width, ..
         } = &mut *self.printer;
-        let header = |name: &&str| name.to_uppercase().replace('_', " ");
+        let header = |name: &String| name.to_uppercase().replace('_', " ");
         let headers: Vec<String> = self.columns.iter().map(header).collect();
         let is_first_chunk = self.layout.is_none();
         let layout = self
@@ -369,8 +384,11 @@ impl<'f, I: Iterator<Item = (&'f str, &'f Field)> + Clone> Serialize for Object<
                 Field::Number(number) => map.serialize_entry(name, number)?,
                 Field::Real(number) | Field::Fine(number) => map.serialize_entry(name, number)?,
                 Field::Flag(flag) => map.serialize_entry(name, flag)?,
-                Field::Attributes(attributes) => map.serialize_entry(name, attributes)?,
+                Field::Attributes(attributes) => {
+                    map.serialize_entry(name, &AttributesJson(attributes))?;
+                }
                 Field::List(texts) => map.serialize_entry(name, texts)?,
+                Field::Queried(value) => map.serialize_entry(name, &QueriedJson(value))?,
                 Field::Counts(counts) => map.serialize_entry(name, counts)?,
                 Field::Duration(duration) => {
                     let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
@@ -590,7 +608,7 @@ mod tests {
         let evil = "a\u{1B}]0;x\u{7}\u{9B}2J\u{202E}\u{2066}\u{2028}\u{7F}\nz";
         for output in [Output::Table, Output::Json] {
             let text = printed(output, false, |printer| {
-                let attributes = Attributes::from([(evil.to_owned(), evil.to_owned())]);
+                let attributes = Attributes::from([(evil.to_owned(), evil.into())]);
                 printer.record(&[
                     ("text", evil.into()),
                     ("bytes", bytes(evil.as_bytes())),

@@ -168,6 +168,15 @@ pub enum Error {
         /// The name given.
         name: String,
     },
+    /// An attribute whose lists and maps contain one another too often.
+    #[error(
+        "the attribute {name:?} is nested deeper than {} levels: make its lists and maps flatter",
+        bowline_types::AttributeValue::DEPTH_MAX
+    )]
+    AttributeTooDeep {
+        /// The name of the attribute.
+        name: String,
+    },
     /// A graph with a cycle has no topological order.
     #[error("the graph has a cycle: {}", cycle.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> "))]
     Cycle {

@@ -15,6 +15,8 @@
 //!
 //! [`bytes::Bytes`]: https://docs.rs/bytes
 
+pub mod attributes;
+
 /// Makes a module of a generated package.
 macro_rules! package {
     ($(#[$meta:meta])* $name:ident, $file:tt) => {

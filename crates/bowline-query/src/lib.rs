@@ -49,7 +49,7 @@ mod syntax;
 mod temporal;
 mod value;
 
-pub use calendar::{Duration, OffsetTime};
+pub use bowline_types::{Duration, OffsetTime};
 pub use call::{NoProcedures, ProcedureRows, Procedures, Signature};
 pub use error::{Class, Detail, Error, Phase, Place, Problem, Result, Span, StoreError};
 pub use execute::{Effects, Limits};

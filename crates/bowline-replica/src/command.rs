@@ -117,13 +117,19 @@ impl Command {
             | Command::LeaseGrant { .. }
             | Command::LeaseRevoke { .. }
             | Command::Compact { .. }
-            | Command::Graph(_)
-            | Command::Commit(_)
             | Command::LeaseExpire { .. }
             | Command::LeaseCheckpoint { .. }
             | Command::LeaseRemaining { .. }
             | Command::Alarm { .. } => 1,
             Command::LeaseDeleteKeys { .. } => 2,
+            Command::Graph(writes) => writes.iter().map(version_of_write).max().unwrap_or(1),
+            Command::Commit(commit) => {
+                let of_graph = |write: &CommitWrite| match write {
+                    CommitWrite::Graph(write) => Some(version_of_write(write)),
+                    _ => None,
+                };
+                commit.writes.iter().filter_map(of_graph).max().unwrap_or(1)
+            }
         }
     }
 
@@ -137,6 +143,19 @@ impl Command {
             Command::Commit(commit) => commit.takes_space(),
             _ => false,
         }
+    }
+}
+
+/// The command version that a write of the graph needs.
+fn version_of_write(write: &GraphWrite) -> u8 {
+    let attributes = match write {
+        GraphWrite::PutBlock(block) => &block.attributes,
+        GraphWrite::PutEdge(edge) => &edge.attributes,
+        GraphWrite::DeleteBlock(_) | GraphWrite::DeleteEdge(_) => return 1,
+    };
+    match bowline_core::graph::are_texts(attributes) {
+        true => 1,
+        false => 3,
     }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
         failure: vec![Op::DeleteRange(delete), Op::Range(range)],
     };
     let (a, b) = (BlockId::from_name("a"), BlockId::from_name("b"));
-    let attribute = |name: &str| (name.to_owned(), "value".to_owned());
+    let attribute = |name: &str| (name.to_owned(), "value".into());
     let attributes = [attribute("name"), attribute("zone")];
     let block = Block {
         id: a,

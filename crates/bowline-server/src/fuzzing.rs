@@ -315,16 +315,21 @@ pub(crate) fn server_input_seeds() -> Vec<Vec<u8>> {
         kind: "knows".to_owned(),
         target: vec![2; 16].into(),
     };
+    let age = v1::AttributeValue {
+        value: Some(v1::attribute_value::Value::Integer(41)),
+    };
     let block = v1::Block {
         id: vec![1; 16].into(),
         kind: "person".to_owned(),
         content: "Ann".into(),
         attributes: [("city".to_owned(), "Oslo".to_owned())].into(),
+        typed_attributes: [("age".to_owned(), age)].into(),
     };
     let attributes = [("since".to_owned(), "1999".to_owned())].into();
     let put_edge = v1::Edge {
         key: Some(edge()),
         attributes,
+        ..v1::Edge::default()
     };
     let writes = [
         v1::graph_write::Write::PutBlock(block),

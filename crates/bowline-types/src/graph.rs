@@ -1,22 +1,10 @@
 //! Blocks, edges and the writes of both.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
 
-use crate::BlockId;
-
-/// Named texts on a block or an edge, in the order of their names.
-///
-/// ```
-/// use bowline_types::{Attributes, Block, BlockId};
-///
-/// let block = Block::new(BlockId::from_name("app"), "package").attribute("version", "1.2");
-/// let attributes: &Attributes = &block.attributes;
-/// assert_eq!(attributes.get("version").map(String::as_str), Some("1.2"));
-/// ```
-pub type Attributes = BTreeMap<String, String>;
+use crate::{AttributeValue, Attributes, BlockId};
 
 /// A node of the graph: content with an id, a kind and attributes.
 ///
@@ -36,7 +24,7 @@ pub struct Block {
     pub kind: String,
     /// Any bytes.
     pub content: Bytes,
-    /// Named texts.
+    /// Named values.
     pub attributes: Attributes,
 }
 
@@ -79,7 +67,7 @@ impl Block {
     /// assert_eq!(block.attributes["version"], "1.2");
     /// ```
     #[must_use]
-    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Block {
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<AttributeValue>) -> Block {
         self.attributes.insert(name.into(), value.into());
         self
     }
@@ -167,7 +155,7 @@ pub struct Edge {
     pub kind: String,
     /// The block where the edge ends.
     pub target: BlockId,
-    /// Named texts.
+    /// Named values.
     pub attributes: Attributes,
 }
 
@@ -198,7 +186,7 @@ impl Edge {
     /// assert_eq!(edge.attributes["latency_ms"], "12");
     /// ```
     #[must_use]
-    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<String>) -> Edge {
+    pub fn attribute(mut self, name: impl Into<String>, value: impl Into<AttributeValue>) -> Edge {
         self.attributes.insert(name.into(), value.into());
         self
     }

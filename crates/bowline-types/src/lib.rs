@@ -10,6 +10,8 @@
 //!   lease_id     ids of leases
 //!   member_id    ids of members of a cluster
 //!   revision     numbers of committed transactions
+//!   attribute    values of attributes
+//!   calendar     types of time
 //!   graph        blocks, edges, directions, writes of the graph
 //!   answer       neighbors, traversals, paths, figures
 //!   expected     what a compare-and-swap expects
@@ -20,7 +22,9 @@
 //! ```
 
 mod answer;
+mod attribute;
 mod block_id;
+mod calendar;
 mod expected;
 mod graph;
 mod isolation;
@@ -32,9 +36,14 @@ mod revision;
 mod touched;
 
 pub use answer::{GraphStats, Neighbor, Path, Stop, Traversal, Visit};
+pub use attribute::{AttributeValue, Attributes};
 pub use block_id::{BlockId, ParseBlockIdError};
+pub use calendar::{
+    Duration, OffsetTime, ParseTimeError, ZonedInstant, nanos_of, parse_date, parse_datetime,
+    show_date, show_datetime, show_offset, show_time, time_of,
+};
 pub use expected::Expected;
-pub use graph::{Attributes, Block, Direction, Edge, EdgeKey, GraphWrite};
+pub use graph::{Block, Direction, Edge, EdgeKey, GraphWrite};
 pub use isolation::Isolation;
 pub use key::show_key;
 pub use lease_id::{LeaseId, ParseLeaseIdError};

@@ -70,7 +70,7 @@ mod watcher;
 pub use bowline_core::error::{Error, Result};
 pub use bowline_core::graph::cancel::Cancel;
 pub use bowline_core::graph::csr::GraphViewStats;
-pub use bowline_core::graph::{AttributesRef, BlockRef, EdgeRef, Precedence};
+pub use bowline_core::graph::{AttributeRef, AttributesRef, BlockRef, EdgeRef, Precedence};
 pub use bowline_core::kv::{Entry, EntryRef, LeaseKeys, Range, RangeIter, Version};
 pub use bowline_core::lease::{Lease, LeaseId};
 pub use bowline_core::options::{
@@ -83,8 +83,8 @@ pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::engine::{CheckReport, EngineStats, FileReport, LevelStats};
 pub use bowline_storage::{Clock, Error as StorageError, SystemClock, Value, vfs};
 pub use bowline_types::{
-    Attributes, Block, BlockId, Direction, Edge, EdgeKey, Expected, GraphStats, Neighbor,
-    ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
+    AttributeValue, Attributes, Block, BlockId, Direction, Edge, EdgeKey, Expected, GraphStats,
+    Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
 };
 pub use builder::DbBuilder;
 pub use check::{Check, check_files};

@@ -1,11 +1,11 @@
 //! The arguments of the commands about blocks, edges and the graph they make.
 
-use bowline::Revision;
+use bowline::{AttributeValue, Attributes, Revision};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Write;
 use super::graph_algorithms::Algorithm;
-use crate::import::BlockRef;
+use crate::import::{AttributeJson, BlockRef};
 use bowline_load::units::parse_size;
 
 /// `bowline block`.
@@ -13,7 +13,7 @@ use bowline_load::units::parse_size;
 pub enum Block {
     /// Put a block, replacing one of that id
     #[command(after_help = "Examples:
-  bowline block put ann --kind person --attr age=41 --attr city=Bonn
+  bowline block put ann --kind person --attr city=Bonn --attr-json age=41
   bowline block put readme --kind file --content - < README.md")]
     Put {
         /// Its name, or its id as a UUID
@@ -30,9 +30,9 @@ pub enum Block {
             hide_default_value = true
         )]
         content: String,
-        /// An attribute; may be given several times
-        #[arg(long = "attr", value_parser = parse_attribute, value_name = "KEY=VALUE")]
-        attributes: Vec<(String, String)>,
+        /// Its attributes.
+        #[command(flatten)]
+        attributes: GivenAttributes,
         /// How the write is acknowledged.
         #[command(flatten)]
         write: Write,
@@ -83,14 +83,14 @@ pub enum Edge {
     /// Put an edge between two blocks that exist
     #[command(after_help = "Examples:
   bowline edge put ann knows bob
-  bowline edge put ann knows bob --attr since=2019 --attr weight=0.5")]
+  bowline edge put ann knows bob --attr met=school --attr-json since=2019")]
     Put {
         /// The two blocks and the kind.
         #[command(flatten)]
         edge: EdgeKey,
-        /// An attribute; may be given several times
-        #[arg(long = "attr", value_parser = parse_attribute, value_name = "KEY=VALUE")]
-        attributes: Vec<(String, String)>,
+        /// Its attributes.
+        #[command(flatten)]
+        attributes: GivenAttributes,
         /// How the write is acknowledged.
         #[command(flatten)]
         write: Write,
@@ -139,6 +139,27 @@ pub enum Edge {
         #[command(flatten)]
         write: Write,
     },
+}
+
+/// The attributes of a block or an edge.
+#[derive(Debug, Args)]
+pub struct GivenAttributes {
+    /// An attribute that is a text; may be given several times
+    #[arg(long = "attr", value_parser = parse_attribute, value_name = "KEY=TEXT")]
+    texts: Vec<(String, String)>,
+    /// An attribute in JSON, as `bowline export` writes it: 41, true, [1,2], {"$date":"2026-01-02"}
+    #[arg(long = "attr-json", value_parser = parse_json_attribute, value_name = "KEY=JSON")]
+    values: Vec<(String, AttributeValue)>,
+}
+
+impl GivenAttributes {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> Attributes {
+        let texts = self.texts.iter();
+        let texts = texts.map(|(name, text)| (name.clone(), text.into()));
+        texts.chain(self.values.iter().cloned()).collect()
+    }
 }
 
 /// Which edge: between two blocks there is one of each kind.
@@ -246,6 +267,16 @@ pub enum Graph {
         #[arg(long, value_name = "N")]
         limit: Option<u64>,
     },
+    /// Answer a query in Cypher: blocks are nodes, edges are relationships
+    ///
+    /// A query that writes is one transaction. `AT REVISION n` before a query reads an older state. What of openCypher is
+    /// supported is in docs/cypher.md.
+    #[command(after_help = "Examples:
+  bowline graph query 'MATCH (p:person)-[:knows]->(q) RETURN p.name, q.name'
+  bowline graph query 'MATCH (p:person {name: $name})-[:knows*1..3]->(q) RETURN DISTINCT q' --param name=ann
+  bowline graph query 'MERGE (p:person {name: $name}) SET p.age = $age' --param name=ann --param-json age=41
+  bowline -o json graph query - --rev 5 < query.cypher")]
+    Query(Queried),
     /// An algorithm.
     #[command(flatten)]
     Algorithm(Algorithm),
@@ -273,6 +304,36 @@ pub enum Graph {
         #[command(flatten)]
         bounds: Bounds,
     },
+}
+
+/// A query with its parameters.
+#[derive(Debug, Args)]
+pub struct Queried {
+    /// The query; read from standard input if `-`
+    #[arg(value_name = "QUERY")]
+    pub text: String,
+    /// A parameter that is a text; may be given several times
+    #[arg(long = "param", value_parser = parse_attribute, value_name = "NAME=TEXT")]
+    texts: Vec<(String, String)>,
+    /// A parameter in JSON, as `bowline export` writes it: 41, true, [1,2], {"$date":"2026-01-02"}
+    #[arg(long = "param-json", value_parser = parse_json_attribute, value_name = "NAME=JSON")]
+    values: Vec<(String, AttributeValue)>,
+    /// As it was at this revision
+    #[arg(long, value_name = "REVISION")]
+    pub rev: Option<Revision>,
+    /// How a write is acknowledged.
+    #[command(flatten)]
+    pub write: Write,
+}
+
+impl Queried {
+    /// All parameters.
+    #[must_use]
+    pub fn parameters(&self) -> Attributes {
+        let texts = self.texts.iter();
+        let texts = texts.map(|(name, text)| (name.clone(), text.into()));
+        texts.chain(self.values.iter().cloned()).collect()
+    }
 }
 
 /// Which way edges are followed.
@@ -359,6 +420,13 @@ fn parse_weight(text: &str) -> Result<f64, String> {
 }
 
 /// Reads an attribute.
+fn parse_json_attribute(text: &str) -> Result<(String, AttributeValue), String> {
+    let (name, json) = parse_attribute(text)?;
+    let value = serde_json::from_str::<AttributeJson>(&json);
+    let value = value.map_err(|error| format!("{error}; a text needs quotes, or --attr"))?;
+    Ok((name, value.0))
+}
+
 fn parse_attribute(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),

@@ -23,7 +23,9 @@ pub use files::{
 };
 pub use global::ClusterOptions;
 use global::{CLUSTER, DIRECTORY, PRINTED, without};
-pub use graph::{Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, Graph, Scope};
+pub use graph::{
+    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Queried, Scope,
+};
 pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};

@@ -246,8 +246,18 @@ fn texts_become_values() {
     };
     assert_eq!(block, BlockRef::Name("a".to_owned()));
     assert_eq!(content, "");
-    let pairs = [("a", "b=c"), ("d", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
-    assert_eq!(attributes, pairs);
+    let pairs = [("a", "b=c"), ("d", "")].map(|(k, v)| (k.to_owned(), v.into()));
+    assert_eq!(attributes.all(), pairs.into());
+    let line = r#"bowline block put a --kind k --attr-json n=[1,2.5] --attr-json d={"$date":"2026-01-02"}"#;
+    let Command::Block(Block::Put { attributes, .. }) = command(line) else {
+        panic!()
+    };
+    let shown: Vec<_> = attributes
+        .all()
+        .into_iter()
+        .map(|(k, v)| format!("{k}: {v}"))
+        .collect();
+    assert_eq!(shown, ["d: 2026-01-02", "n: [1, 2.5]"]);
     let id = "0123abcd-4567-89ef-fedc-ba9876543210";
     let line = format!("bowline graph reach {id} --max-bytes 1KiB --kind a --kind b");
     let Command::Graph(Graph::Reach {

@@ -7,7 +7,7 @@ use bowline_client::graph as wire;
 use crate::args::{self, Block, Direction, Edge, EdgeFilter, EdgeKey, Output};
 use crate::context::{Context, at_most, not_found};
 use crate::exit::{Exit, Failure};
-use crate::import::{Attributes, BlockRef, NAME_ATTRIBUTE, label};
+use crate::import::{BlockRef, NAME_ATTRIBUTE, label};
 use crate::output::{Field, Rows};
 use crate::remote::GRAPH_TIMEOUT;
 use crate::store::resolve::{Labels, find, id_of};
@@ -31,11 +31,11 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
             } else {
                 content.clone().into_bytes()
             };
-            let mut attributes: Attributes = attributes.iter().cloned().collect();
+            let mut attributes = attributes.all();
             if let BlockRef::Name(name) = block {
                 attributes
                     .entry(NAME_ATTRIBUTE.to_owned())
-                    .or_insert_with(|| name.clone());
+                    .or_insert_with(|| name.into());
             }
             let id = id_of(block);
             let target = Target::open_to_write(context, write.durability, GRAPH_TIMEOUT)?;
@@ -138,7 +138,7 @@ pub(crate) fn edge(context: &mut Context<'_, '_>, args: &Edge) -> Result<(), Fai
             attributes,
             write,
         } => {
-            let attributes: Attributes = attributes.iter().cloned().collect();
+            let attributes = attributes.all();
             let put =
                 |key: wire::EdgeKey| wire::GraphWrite::PutEdge(key.with_attributes(attributes));
             let (_, revision) = write_edge(context, edge, *write, put)?;

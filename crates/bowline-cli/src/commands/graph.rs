@@ -1,12 +1,13 @@
-//! `graph neighbors|reach|path|order|components|stats|dot`; the algorithms are in [`super::graph_algorithms`].
+//! `graph neighbors|reach|path|order|components|stats|dot`; the algorithms are in [`super::graph_algorithms`], queries in
+//! [`super::query`].
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
 
 use bowline::{BlockId, Direction, Neighbor, Path, Stop, Traversal};
 
-use super::graph_algorithms;
 use super::transfer::{block_item, edge_item};
+use super::{graph_algorithms, query};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Output};
 use crate::context::{Context, at_most, counted, not_found};
 use crate::exit::{Exit, Failure};
@@ -26,6 +27,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
         | Graph::Dot { edges, .. } => &edges.scope,
         Graph::Order { scope } | Graph::Components { scope, .. } | Graph::Stats { scope } => scope,
         Graph::Algorithm(args) => return graph_algorithms::run(context, args),
+        Graph::Query(args) => return query::run(context, args),
     };
     let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
     let graph = &target.at(scope.rev)?;
@@ -99,6 +101,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
             bounds,
         } => dot(context, graph, block.as_ref(), edges, bounds),
         Graph::Algorithm(args) => graph_algorithms::run(context, args),
+        Graph::Query(args) => query::run(context, args),
     }
 }
 

@@ -12,6 +12,7 @@ use bowline::text;
 use serde::Serialize;
 
 use super::ItemWriter;
+use crate::import::AttributesJson;
 use crate::import::{Attributes, BlockRef, Item};
 
 /// Writes JSON Lines.
@@ -47,7 +48,7 @@ impl<W: Write> ItemWriter for JsonLinesWriter<W> {
                 let (content, content_base64) = text_or_base64(&block.content);
                 let content = content.filter(|text| !text.is_empty());
                 let kind = &block.kind;
-                let attributes = &block.attributes;
+                let attributes = some(&block.attributes);
                 Line::Block(BlockFields {
                     id,
                     name,
@@ -61,7 +62,7 @@ impl<W: Write> ItemWriter for JsonLinesWriter<W> {
                 source: edge.source.to_string(),
                 kind: &edge.kind,
                 target: edge.target.to_string(),
-                attributes: &edge.attributes,
+                attributes: some(&edge.attributes),
             }),
         };
         let json = serde_json::to_string(&line)?;
@@ -107,8 +108,8 @@ struct BlockFields<'a> {
     content: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content_base64: Option<String>,
-    #[serde(skip_serializing_if = "Attributes::is_empty")]
-    attributes: &'a Attributes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<AttributesJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -116,8 +117,13 @@ struct EdgeFields<'a> {
     source: String,
     kind: &'a str,
     target: String,
-    #[serde(skip_serializing_if = "Attributes::is_empty")]
-    attributes: &'a Attributes,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<AttributesJson<'a>>,
+}
+
+/// Attributes, if there are any.
+fn some(attributes: &Attributes) -> Option<AttributesJson<'_>> {
+    (!attributes.is_empty()).then_some(AttributesJson(attributes))
 }
 
 /// Bytes as text if they are UTF-8, as Base64 if not.
@@ -131,6 +137,8 @@ fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bowline::AttributeValue;
+
     use crate::import::{self, Block, Edge, Event, Format, KeyValue, Options};
 
     fn written(items: &[Item]) -> String {
@@ -197,6 +205,29 @@ mod tests {
         (0..random.usize(0..8)).map(|_| random.char(..)).collect()
     }
 
+    /// A value of any type.
+    fn some_value(random: &mut fastrand::Rng, depth: u32) -> AttributeValue {
+        match random.u8(..if depth == 0 { 8 } else { 10 }) {
+            0 => AttributeValue::Null,
+            1 => random.bool().into(),
+            2 => random.i64(..).into(),
+            3 => f64::from_bits(random.u64(..)).into(),
+            4 => AttributeValue::Bytes(some_text(random).into_bytes().into()),
+            5 => AttributeValue::Date("2026-11-29".parse().expect("a date")),
+            8 => AttributeValue::List(
+                (0..random.usize(..3))
+                    .map(|_| some_value(random, depth - 1))
+                    .collect(),
+            ),
+            9 => AttributeValue::Map(
+                (0..random.usize(..3))
+                    .map(|_| (some_text(random), some_value(random, depth - 1)))
+                    .collect(),
+            ),
+            _ => some_text(random).into(),
+        }
+    }
+
     #[test]
     fn what_is_written_is_read_back_whatever_it_holds() {
         let mut random = fastrand::Rng::with_seed(20);
@@ -204,7 +235,7 @@ mod tests {
         for number in 0..2_000_u32 {
             let mut attributes = Attributes::new();
             for _ in 0..random.usize(0..3) {
-                attributes.insert(some_text(&mut random), some_text(&mut random));
+                attributes.insert(some_text(&mut random), some_value(&mut random, 3));
             }
             let kind = format!("k{}", some_text(&mut random));
             items.push(match number % 3 {

@@ -436,7 +436,7 @@ fn block(
 ) -> Block {
     let mut attributes = Attributes::new();
     let mut put = |key: &str, value: &str| {
-        attributes.insert(key.to_owned(), value.to_owned());
+        attributes.insert(key.to_owned(), value.into());
     };
     put(NAME_ATTRIBUTE, package.name);
     put("version", package.version);

@@ -94,7 +94,7 @@ fn a_version_4_file_gives_blocks_and_then_edges() {
     assert!(
         attributes
             .iter()
-            .map(|(k, v)| (k.as_str(), v.as_str()))
+            .map(|(k, v)| (k.as_str(), v.as_text().expect("a text")))
             .eq(expected)
     );
     assert_eq!(attributes_of(&file, "app@0.1.0").len(), 3);
@@ -216,8 +216,8 @@ fn versions_and_sources_tell_dependencies_apart() {
         ]
     );
     assert_eq!(
-        attributes_of(&file, &from_registry)[LABEL_ATTRIBUTE],
-        from_registry
+        attributes_of(&file, &from_registry)[LABEL_ATTRIBUTE].as_text(),
+        Some(from_registry.as_str())
     );
     assert_eq!(
         attributes_of(&file, "both@1.0.0")[LABEL_ATTRIBUTE],

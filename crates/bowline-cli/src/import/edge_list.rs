@@ -108,7 +108,7 @@ impl<R: BufRead> EdgeList<R> {
             if self.is_new(&id) {
                 let mut attributes = Attributes::new();
                 if let BlockRef::Name(name) = &block {
-                    attributes.insert(NAME_ATTRIBUTE.to_owned(), name.clone());
+                    attributes.insert(NAME_ATTRIBUTE.to_owned(), name.into());
                 }
                 let item = Item::Block(Block {
                     block: block.clone(),
@@ -123,7 +123,7 @@ impl<R: BufRead> EdgeList<R> {
         });
         let mut attributes = Attributes::new();
         if let Some(value) = row.third {
-            attributes.insert(self.third_column.clone(), value);
+            attributes.insert(self.third_column.clone(), value.into());
         }
         let edge = Edge {
             source: source.1,
@@ -316,6 +316,14 @@ mod tests {
             .unwrap()
     }
 
+    fn texts(attributes: &Attributes) -> std::collections::BTreeMap<&str, &str> {
+        let text = |(name, value)| -> (&str, &str) {
+            let (name, value): (&String, &bowline_types::AttributeValue) = (name, value);
+            (name, value.as_text().expect("a text"))
+        };
+        attributes.iter().map(text).collect()
+    }
+
     /// Items and refusals in one line each.
     fn shown(events: &[Event]) -> Vec<String> {
         let show = |event: &Event| match event {
@@ -324,15 +332,17 @@ mod tests {
                 item: Item::Block(block),
             } => {
                 assert!(block.if_absent && block.content.is_empty());
-                format!("{at} {} {} {:?}", block.kind, block.block, block.attributes)
+                let attributes = texts(&block.attributes);
+                format!("{at} {} {} {attributes:?}", block.kind, block.block)
             }
             Event::Item {
                 at,
                 item: Item::Edge(edge),
             } => {
+                let attributes = texts(&edge.attributes);
                 format!(
-                    "{at} {} {} {} {:?}",
-                    edge.source, edge.kind, edge.target, edge.attributes
+                    "{at} {} {} {} {attributes:?}",
+                    edge.source, edge.kind, edge.target
                 )
             }
             Event::Item { item, .. } => panic!("{item:?}"),

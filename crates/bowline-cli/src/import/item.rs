@@ -1,10 +1,8 @@
 //! The items of a file, and how they name blocks and places.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
-/// Attributes of a block or an edge.
-pub type Attributes = BTreeMap<String, String>;
+pub use bowline_types::Attributes;
 
 /// The attribute that keeps the name a block was given. Ids are hashes of names, so without it a
 /// name could not be shown again.
@@ -169,7 +167,7 @@ impl Item {
         let attributes = |map: &Attributes| -> usize {
             // Two `String`s and their share of a tree node.
             map.iter()
-                .map(|(key, value)| key.len() + value.len() + 64)
+                .map(|(key, value)| key.len() + value.size_bytes() + 96)
                 .sum()
         };
         size_of::<Item>()
@@ -241,10 +239,13 @@ impl Default for Options {
 /// which the commands take, unless the file chose these attributes itself.
 #[must_use]
 pub fn label(block: &BlockRef, attributes: &Attributes) -> String {
-    let get = |key: &str| attributes.get(key).filter(|text| !text.is_empty());
+    let get = |key: &str| {
+        let shown = attributes.get(key).map(ToString::to_string);
+        shown.filter(|text| !text.is_empty())
+    };
     get(LABEL_ATTRIBUTE)
         .or_else(|| get(NAME_ATTRIBUTE))
-        .map_or_else(|| block.to_string(), Clone::clone)
+        .unwrap_or_else(|| block.to_string())
 }
 
 /// Writes an id in a UUID's form.

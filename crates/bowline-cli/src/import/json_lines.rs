@@ -24,6 +24,7 @@ use super::item::{
     Refusal, check_kind, parse_uuid,
 };
 use super::lines::{LineReader, column_of};
+use super::typed::Read;
 
 /// The longest line taken unless another limit is asked for: 64 MiB. It is larger than an edge
 /// list's because a line holds a whole value.
@@ -218,7 +219,7 @@ impl BlockFields {
             (None, Some(name)) => {
                 attributes
                     .entry(NAME_ATTRIBUTE.to_owned())
-                    .or_insert_with(|| name.0.clone());
+                    .or_insert_with(|| name.0.as_str().into());
                 BlockRef::Name(name.0)
             }
             (Some(_), Some(_)) => {
@@ -364,7 +365,7 @@ fn attributes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Attributes, 
         type Value = Attributes;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object of strings")
+            f.write_str("an object")
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Attributes, A::Error> {
@@ -373,7 +374,8 @@ fn attributes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Attributes, 
                 if attributes.contains_key(&key) {
                     return Err(A::Error::custom(format_args!("duplicate field `{key}`")));
                 }
-                attributes.insert(key, map.next_value()?);
+                let Read(value) = map.next_value()?;
+                attributes.insert(key, value);
             }
             Ok(attributes)
         }

@@ -30,8 +30,11 @@ pub mod fuzzing;
 mod item;
 pub mod json_lines;
 mod lines;
+mod typed;
 
 use std::io::{self, BufRead};
+
+pub(crate) use typed::{AttributesJson, Read as AttributeJson, Shown as ValueJson};
 
 pub use detect::{DetectError, Detected, detect};
 pub use item::{
@@ -118,7 +121,7 @@ mod tests {
         let block = BlockRef::parse(UUID);
         let mut attributes = Attributes::new();
         let mut put = |key: &str, value: &str| {
-            attributes.insert(key.to_owned(), value.to_owned());
+            attributes.insert(key.to_owned(), value.into());
             label(&block, &attributes)
         };
         assert_eq!(put("version", "1.0.0"), UUID);

@@ -107,7 +107,11 @@ impl View<'_> {
         let mut found = Vec::new();
         match self {
             View::Local(_) => self.for_each_block(&mut |block| {
-                if block.attributes.get(name).is_some_and(|text| text == value) {
+                if block
+                    .attributes
+                    .get(name)
+                    .is_some_and(|held| held.reads(value))
+                {
                     found.push((block.id, block.attributes));
                 }
                 Ok(())

@@ -2,6 +2,7 @@
 //!
 //! Invariant: an invalid message is an error, never a guess.
 
+use bowline_proto::attributes::{of_wire, to_wire};
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 
@@ -51,7 +52,7 @@ impl FromWire for Block {
             id: id_of(&block.id)?,
             kind: block.kind,
             content: block.content,
-            attributes: block.attributes,
+            attributes: of_wire(block.attributes, block.typed_attributes).map_err(senseless)?,
         })
     }
 }
@@ -65,7 +66,7 @@ impl FromWire for Edge {
             source: id_of(&key.source)?,
             kind: key.kind,
             target: id_of(&key.target)?,
-            attributes: edge.attributes,
+            attributes: of_wire(edge.attributes, edge.typed_attributes).map_err(senseless)?,
         })
     }
 }
@@ -141,11 +142,13 @@ impl IntoWire for Block {
     type Wire = pb::Block;
 
     fn into_wire(self) -> pb::Block {
+        let (attributes, typed_attributes) = to_wire(self.attributes);
         pb::Block {
             id: id_bytes(self.id),
             kind: self.kind,
             content: self.content,
-            attributes: self.attributes,
+            attributes,
+            typed_attributes,
         }
     }
 }
@@ -182,10 +185,14 @@ impl IntoWire for GraphWrite {
         let write = match self {
             GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
             GraphWrite::DeleteBlock(id) => Write::DeleteBlock(id_bytes(id)),
-            GraphWrite::PutEdge(edge) => Write::PutEdge(pb::Edge {
-                key: Some(EdgeKey::new(edge.source, edge.kind, edge.target).into_wire()),
-                attributes: edge.attributes,
-            }),
+            GraphWrite::PutEdge(edge) => {
+                let (attributes, typed_attributes) = to_wire(edge.attributes);
+                Write::PutEdge(pb::Edge {
+                    key: Some(EdgeKey::new(edge.source, edge.kind, edge.target).into_wire()),
+                    attributes,
+                    typed_attributes,
+                })
+            }
             GraphWrite::DeleteEdge(key) => Write::DeleteEdge(key.into_wire()),
         };
         pb::GraphWrite { write: Some(write) }

@@ -218,7 +218,9 @@ pub fn command_bytes(command: &Command) -> usize {
     fn graph_write(write: &GraphWrite) -> usize {
         let texts = |attributes: &bowline::Attributes| -> usize {
             let pairs = attributes.iter();
-            pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
+            pairs
+                .map(|(name, value)| name.len() + value.size_bytes() + 16)
+                .sum()
         };
         match write {
             GraphWrite::PutBlock(block) => {

@@ -3,6 +3,7 @@
 use super::keys::{edge_in_key, edge_out_key, split_edge_key};
 use super::kind_id::KindId;
 use super::record::{block_kind, decode_block, decode_edge, encode_block, encode_edge};
+use super::typed::samples;
 use bowline_types::{Attributes, Block, BlockId};
 
 /// The value of a block.
@@ -50,11 +51,11 @@ pub fn keys(key: &[u8]) {
     }
 }
 
-/// A block, an edge and two keys.
-pub fn seeds() -> [Vec<u8>; 4] {
+/// A block, an edge and two keys; and a block and an edge with values of every type.
+pub fn seeds() -> [Vec<u8>; 6] {
     let attributes = Attributes::from([
-        (String::new(), String::new()),
-        ("größe".to_owned(), "10".to_owned()),
+        (String::new(), "".into()),
+        ("größe".to_owned(), "10".into()),
     ]);
     let block = Block::new(BlockId(1), "x")
         .content("hello")
@@ -63,5 +64,15 @@ pub fn seeds() -> [Vec<u8>; 4] {
     encode_block(KindId(300), &block, &mut value);
     encode_edge(&attributes, &mut edge);
     let key = edge_out_key(BlockId(1), KindId(2), BlockId(3)).to_vec();
-    [value, edge, key, BlockId(77).to_string().into_bytes()]
+    let typed = Block {
+        attributes: (samples().into_iter().enumerate())
+            .map(|(at, value)| (at.to_string(), value))
+            .collect(),
+        ..Block::new(BlockId(1), "x")
+    };
+    let (mut typed_value, mut typed_edge) = (Vec::new(), Vec::new());
+    encode_block(KindId(1), &typed, &mut typed_value);
+    encode_edge(&typed.attributes, &mut typed_edge);
+    let id = BlockId(77).to_string().into_bytes();
+    [value, edge, key, id, typed_value, typed_edge]
 }

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!    lent                  borrowed blocks and edges
+//!    typed                 encoding of values of attributes
 //!    record, keys          encoding in the trees `block`, `edge_out`, `edge_in`
 //!        |
 //!    source                the interface of a snapshot for algorithms
@@ -45,6 +46,7 @@ pub mod selected;
 mod source;
 pub mod stats;
 pub mod traverse;
+mod typed;
 pub mod view;
 pub mod visits;
 pub mod walk;
@@ -55,8 +57,9 @@ pub use keys::{
     block_key, edge_in_key, edge_kind_prefix, edge_out_key, edge_prefix, split_edge_key,
 };
 pub use kind_id::KindId;
-pub use lent::{AttributesRef, BlockRef, EdgeRef};
+pub use lent::{AttributeRef, AttributesRef, BlockRef, EdgeRef};
 pub use order::Precedence;
-pub use record::{block_kind, decode_block, decode_edge};
+pub use record::{are_texts, block_kind, decode_block, decode_edge};
 pub(crate) use record::{encode_block, encode_edge};
 pub use source::{GraphSource, KindFilter, NeighborRef, VisitEdgeValue};
+pub use typed::{put_value, read_value};

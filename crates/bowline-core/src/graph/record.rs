@@ -1,30 +1,42 @@
 //! The encoding of blocks and edges as values of their trees.
 //!
 //! ```text
-//! block       | version 1 | kind varint | attributes | content bytes |
-//! edge_out    | version 1 | attributes |
+//! block       | version 1 | kind varint | texts | content bytes |
+//!             | version 2 | kinds | values | content bytes |
+//! edge_out    | version 1 | texts |
+//!             | version 2 | values |
 //! edge_in     empty: the attributes are in edge_out
 //!
-//! attributes  | count varint | (name bytes, value bytes) * count |
+//! kinds       | count varint | kind varint * count |       as yet one
+//! texts       | count varint | (name bytes, text bytes) * count |
+//! values      | count varint | (name bytes, value of `typed`) * count |
 //! bytes       | length varint | that many bytes |
 //! ```
 //!
-//! The version comes first, so later layouts can coexist with this one. Every value has exactly one encoding:
-//! names are strictly ascending, varints are minimal, nothing follows the end. The decoders refuse everything
-//! else, never panic, and allocate nothing: their results borrow from the value.
+//! A record has version 1 if that can hold it: one kind, and attributes that are texts. So a program that knows only
+//! version 1 reads all that it could have written. Every value has exactly one encoding: names are strictly ascending,
+//! varints are minimal, nothing follows the end. The decoders refuse everything else, never panic, and allocate nothing
+//! but for values that are lists or maps: their results borrow from the value.
 
 use bowline_storage::codec::{Reader, put_bytes, put_varint};
 
 use super::kind_id::KindId;
 use super::lent::AttributesRef;
-use bowline_types::{Attributes, Block};
+use super::typed::put_value;
+use bowline_types::{AttributeValue, Attributes, Block};
 
-const BLOCK_VERSION: u8 = 1;
-const EDGE_VERSION: u8 = 1;
+/// One kind and texts.
+const PLAIN: u8 = 1;
+/// Several kinds, or values of any type.
+const TYPED: u8 = 2;
 
 /// Appends the value of `block`, whose kind is registered as `kind`.
 pub(crate) fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
-    out.push(BLOCK_VERSION);
+    let version = version_of(&block.attributes);
+    out.push(version);
+    if version == TYPED {
+        put_varint(out, 1);
+    }
     put_varint(out, u64::from(kind.0));
     put_attributes(out, &block.attributes);
     put_bytes(out, &block.content);
@@ -41,11 +53,8 @@ pub struct BlockParts<'a> {
 /// Reads the value of a block.
 pub fn decode_block(value: &[u8]) -> Option<BlockParts<'_>> {
     let mut reader = Reader::new(value);
-    if reader.u8()? != BLOCK_VERSION {
-        return None;
-    }
-    let kind = KindId(reader.varint_u32()?);
-    let attributes = AttributesRef::read(value, &mut reader)?;
+    let (version, kind) = read_kind(&mut reader)?;
+    let attributes = read_attributes(version, value, &mut reader)?;
     let content = reader.bytes()?;
     reader.is_empty().then_some(BlockParts {
         kind,
@@ -56,34 +65,71 @@ pub fn decode_block(value: &[u8]) -> Option<BlockParts<'_>> {
 
 /// Reads only the kind of a block.
 pub fn block_kind(value: &[u8]) -> Option<KindId> {
-    let mut reader = Reader::new(value);
-    if reader.u8()? != BLOCK_VERSION {
-        return None;
-    }
-    reader.varint_u32().map(KindId)
+    read_kind(&mut Reader::new(value)).map(|(_, kind)| kind)
+}
+
+/// The version and the kind of a block.
+fn read_kind(reader: &mut Reader<'_>) -> Option<(u8, KindId)> {
+    let version = reader.u8()?;
+    let is_one_kind = match version {
+        PLAIN => true,
+        TYPED => reader.varint()? == 1,
+        _ => false,
+    };
+    let kind = is_one_kind.then_some(reader)?.varint_u32()?;
+    Some((version, KindId(kind)))
 }
 
 /// Appends the value of an edge in `edge_out`.
 pub(crate) fn encode_edge(attributes: &Attributes, out: &mut Vec<u8>) {
-    out.push(EDGE_VERSION);
+    out.push(version_of(attributes));
     put_attributes(out, attributes);
 }
 
 /// Reads the value of an edge in `edge_out`.
 pub fn decode_edge(value: &[u8]) -> Option<AttributesRef<'_>> {
     let mut reader = Reader::new(value);
-    if reader.u8()? != EDGE_VERSION {
-        return None;
-    }
-    let attributes = AttributesRef::read(value, &mut reader)?;
+    let version = reader.u8()?;
+    let attributes = read_attributes(version, value, &mut reader)?;
     reader.is_empty().then_some(attributes)
+}
+
+/// The version of a record with one kind and these attributes.
+fn version_of(attributes: &Attributes) -> u8 {
+    match are_texts(attributes) {
+        true => PLAIN,
+        false => TYPED,
+    }
+}
+
+/// Whether all attributes are texts, as every program reads them.
+pub fn are_texts(attributes: &Attributes) -> bool {
+    let mut values = attributes.values();
+    values.all(|value| matches!(value, AttributeValue::Text(_)))
+}
+
+fn read_attributes<'a>(
+    version: u8,
+    value: &'a [u8],
+    reader: &mut Reader<'a>,
+) -> Option<AttributesRef<'a>> {
+    match version {
+        PLAIN => AttributesRef::read(value, reader, false),
+        // What is all text has the other version.
+        TYPED => AttributesRef::read(value, reader, true).filter(|it| !it.are_texts()),
+        _ => None,
+    }
 }
 
 fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
     put_varint(out, attributes.len() as u64);
+    let are_texts = are_texts(attributes);
     for (name, value) in attributes {
         put_bytes(out, name.as_bytes());
-        put_bytes(out, value.as_bytes());
+        match value {
+            AttributeValue::Text(text) if are_texts => put_bytes(out, text.as_bytes()),
+            value => put_value(value, out),
+        }
     }
 }
 
@@ -113,6 +159,7 @@ mod tests {
             block(),
             Block::new(BlockId(1), "x"),
             block().content(content),
+            block().attribute("n", 7).attribute("at", 0.5),
         ] {
             for kind in [0, 127, 128, u32::MAX].map(KindId) {
                 let value = encoded(kind, &block);
@@ -147,6 +194,14 @@ mod tests {
         let mut edge = Vec::new();
         encode_edge(&block.attributes, &mut edge);
         assert_eq!(edge, b"\x01\x01\x01a\x01b");
+        let block = block.attribute("n", -2);
+        assert_eq!(
+            encoded(KindId(300), &block),
+            b"\x02\x01\xac\x02\x02\x01a\x05\x01b\x01n\x03\x03\x02hi"
+        );
+        edge.clear();
+        encode_edge(&block.attributes, &mut edge);
+        assert_eq!(edge, b"\x02\x02\x01a\x05\x01b\x01n\x03\x03");
     }
 
     #[test]
@@ -191,7 +246,12 @@ mod tests {
                 "a length beyond the bytes",
             ),
             (b"\x01\x80\x00", "a padded varint"),
-            (b"\x02\x00", "a version never written"),
+            (b"\x03\x00", "a version never written"),
+            (b"\x02\x00", "no typed value in a version for them"),
+            (
+                b"\x02\x01\x01a\x05\x01b",
+                "texts in the version of typed values",
+            ),
             (b"\x00\x00", "no version"),
         ] {
             assert!(decode_edge(value).is_none(), "{why}");
@@ -202,10 +262,10 @@ mod tests {
         );
         assert!(
             decode_block(b"\x02\x00\x00\x00").is_none(),
-            "a version never written"
+            "a block without a kind"
         );
         assert_eq!(
-            block_kind(b"\x02\x00\x00\x00"),
+            block_kind(b"\x03\x00\x00\x00"),
             None,
             "a version never written"
         );
@@ -220,9 +280,15 @@ mod tests {
     /// Whatever decodes, encodes to the same bytes: there is one encoding per value.
     #[test]
     fn mutated_values_are_refused_or_decode_to_what_encodes_to_them() {
-        for seed in crate::seeds(0x000b_10c4..0x000b_10c5) {
+        for seed in crate::seeds(0x000b_10c4..0x000b_10c6) {
             let mut random = fastrand::Rng::with_seed(seed);
-            let original = encoded(KindId(200), &block());
+            let original = match seed % 2 {
+                0 => encoded(KindId(200), &block()),
+                _ => encoded(
+                    KindId(200),
+                    &block().attribute("n", 300).attribute("b", true),
+                ),
+            };
             let mut accepted = 0;
             for _ in 0..20_000 {
                 let mut value = original.clone();

@@ -2,12 +2,13 @@
 
 use super::keys::edge_out_key;
 use super::kind_id::KindId;
+use super::lent::AttributeRef;
 use crate::error::show_key;
 use crate::{Error, Result};
 use bowline_types::{Attributes, BlockId, Direction};
 
 /// Receives the source, kind and target of an edge, and the value of one of its attributes.
-pub type VisitEdgeValue<'a> = &'a mut dyn FnMut(BlockId, KindId, BlockId, Option<&str>);
+pub type VisitEdgeValue<'a> = &'a mut dyn FnMut(BlockId, KindId, BlockId, Option<AttributeRef<'_>>);
 
 /// A snapshot of a graph. Every call sees the same revision.
 pub trait GraphSource {

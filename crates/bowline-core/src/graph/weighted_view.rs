@@ -8,6 +8,7 @@
 use std::sync::OnceLock;
 
 use super::algorithms::adjacency::{Adjacency, WeightedAdjacency};
+use super::lent::AttributeRef;
 use super::path::weighted::{Weight, is_weight};
 use super::source::{GraphSource, KindFilter};
 use super::view::DenseView;
@@ -76,9 +77,9 @@ impl WeightedView {
 }
 
 /// The weight of an edge with this value of the attribute.
-fn number(value: Option<&str>, default: Option<f64>) -> f64 {
+fn number(value: Option<AttributeRef<'_>>, default: Option<f64>) -> f64 {
     let number = match value {
-        Some(text) => text.parse().ok(),
+        Some(value) => value.as_number(),
         None => default,
     };
     number
@@ -140,7 +141,7 @@ mod tests {
             (1, 1, 2, "-1"),
             (2, 9, 1, "7"),
         ] {
-            let with = Attributes::from([("km".to_owned(), km.to_owned())]);
+            let with = Attributes::from([("km".to_owned(), km.into())]);
             graph.add_edge(source, kind, target, &with);
         }
         graph.add_edge(2, 1, 0, &Attributes::new());

@@ -11,6 +11,7 @@
 //! Invariants: an edge is in `edge_out` exactly when it is in `edge_in`, and only between blocks that exist.
 
 use bowline_storage::TreeId;
+use bowline_types::{AttributeValue, Attributes};
 
 use super::mutation::{Action, Mutation};
 use super::target::Target;
@@ -33,6 +34,7 @@ pub fn register_kind(kinds: &Kinds, more: usize, name: &str) -> Result<(KindId, 
 
 /// Creates or replaces a block.
 pub fn put_block<T: Target>(target: &mut T, block: &Block) -> Result<(), T::Error> {
+    check_depth(&block.attributes)?;
     let kind = target.kind(&block.kind)?;
     let mut value = Vec::new();
     graph::encode_block(kind, block, &mut value);
@@ -57,6 +59,7 @@ pub fn delete_block<T: Target>(target: &mut T, id: BlockId) -> Result<bool, T::E
 
 /// Creates or replaces an edge between two blocks that exist.
 pub fn put_edge<T: Target>(target: &mut T, edge: &Edge) -> Result<(), T::Error> {
+    check_depth(&edge.attributes)?;
     for id in [edge.source, edge.target] {
         target.require(Guard::Block { id })?;
     }
@@ -67,6 +70,15 @@ pub fn put_edge<T: Target>(target: &mut T, edge: &Edge) -> Result<(), T::Error> 
     let back = graph::edge_in_key(edge.target, kind, edge.source);
     target.put_record(trees::EDGE_OUT, &out, value)?;
     target.put_record(trees::EDGE_IN, &back, Vec::new())
+}
+
+/// What is nested deeper would not be decoded again.
+fn check_depth(attributes: &Attributes) -> Result<()> {
+    let is_too_deep = |value: &AttributeValue| value.depth() > AttributeValue::DEPTH_MAX;
+    let too_deep = attributes.iter().find(|(_, value)| is_too_deep(value));
+    too_deep.map_or(Ok(()), |(name, _)| {
+        Err(Error::AttributeTooDeep { name: name.clone() })
+    })
 }
 
 /// Deletes an edge. Returns whether it existed.

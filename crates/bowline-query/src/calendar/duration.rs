@@ -1,8 +1,8 @@
-//! Durations: months, days, seconds and nanoseconds, each counted by itself, because a month has no fixed number of
-//! days and a day no fixed number of seconds.
+//! Calculations with durations.
 
 use std::cmp::Ordering;
-use std::fmt;
+
+use bowline_types::Duration;
 
 use crate::error::{Error, Result};
 
@@ -18,32 +18,27 @@ pub(crate) fn out_of_range() -> Error {
     }
 }
 
-/// A duration. The nanoseconds lie between 0 and a second; all other parts may be negative.
-///
-/// ```
-/// use bowline_query::Duration;
-///
-/// let duration = Duration { months: 14, days: 3, seconds: 3_661, nanos: 500_000_000 };
-/// assert_eq!(duration.to_string(), "P1Y2M3DT1H1M1.5S");
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Duration {
-    /// Months; years are twelve of them.
-    pub months: i64,
-    /// Days; weeks are seven of them.
-    pub days: i64,
-    /// Seconds, rounded down.
-    pub seconds: i64,
-    /// The rest of the last second.
-    pub nanos: u32,
-}
-
 /// The mean length of a month of the Gregorian calendar, in seconds.
 const MONTH_SECONDS: f64 = 2_629_746.0;
 
-impl Duration {
+/// Durations made of parts, added, scaled and compared.
+pub(crate) trait Calculate: Sized {
     /// A duration of exact parts.
-    pub(crate) fn exact(months: i128, days: i128, nanos: i128) -> Result<Duration> {
+    fn exact(months: i128, days: i128, nanos: i128) -> Result<Duration>;
+    /// A duration of fractional parts. The fraction of a month becomes days and seconds, that of a day seconds.
+    fn fractional(months: f64, days: f64, nanos: i128) -> Result<Duration>;
+    /// All seconds and nanoseconds, as nanoseconds.
+    fn total_nanos(&self) -> i128;
+    fn plus(&self, other: &Duration) -> Result<Duration>;
+    fn negated(&self) -> Result<Duration>;
+    /// The duration, times a number.
+    fn scaled(&self, factor: f64) -> Result<Duration>;
+    /// The order of durations, by their mean lengths.
+    fn order(&self, other: &Duration) -> Ordering;
+}
+
+impl Calculate for Duration {
+    fn exact(months: i128, days: i128, nanos: i128) -> Result<Duration> {
         let part = |value: i128| i64::try_from(value).map_err(|_| out_of_range());
         Ok(Duration {
             months: part(months)?,
@@ -53,8 +48,7 @@ impl Duration {
         })
     }
 
-    /// A duration of fractional parts. The fraction of a month becomes days and seconds, that of a day seconds.
-    pub(crate) fn fractional(months: f64, days: f64, nanos: i128) -> Result<Duration> {
+    fn fractional(months: f64, days: f64, nanos: i128) -> Result<Duration> {
         let month_nanos = (months.fract() * MONTH_SECONDS * 1e9).round() as i128;
         let day_nanos = NANOS * i128::from(SECONDS_PER_DAY);
         let more_days = month_nanos / day_nanos;
@@ -67,12 +61,11 @@ impl Duration {
         )
     }
 
-    /// All seconds and nanoseconds, as nanoseconds.
-    pub(crate) fn total_nanos(&self) -> i128 {
+    fn total_nanos(&self) -> i128 {
         i128::from(self.seconds) * NANOS + i128::from(self.nanos)
     }
 
-    pub(crate) fn plus(&self, other: &Duration) -> Result<Duration> {
+    fn plus(&self, other: &Duration) -> Result<Duration> {
         Duration::exact(
             i128::from(self.months) + i128::from(other.months),
             i128::from(self.days) + i128::from(other.days),
@@ -80,7 +73,7 @@ impl Duration {
         )
     }
 
-    pub(crate) fn negated(&self) -> Result<Duration> {
+    fn negated(&self) -> Result<Duration> {
         Duration::exact(
             -i128::from(self.months),
             -i128::from(self.days),
@@ -88,8 +81,7 @@ impl Duration {
         )
     }
 
-    /// The duration, times a number.
-    pub(crate) fn scaled(&self, factor: f64) -> Result<Duration> {
+    fn scaled(&self, factor: f64) -> Result<Duration> {
         let nanos = self.total_nanos() as f64 * factor;
         Duration::fractional(
             self.months as f64 * factor,
@@ -98,8 +90,7 @@ impl Duration {
         )
     }
 
-    /// The order of durations, by their mean lengths.
-    pub(crate) fn order(&self, other: &Duration) -> Ordering {
+    fn order(&self, other: &Duration) -> Ordering {
         let length = |d: &Duration| {
             let seconds = i128::from(d.months) * MONTH_SECONDS as i128
                 + i128::from(d.days) * i128::from(SECONDS_PER_DAY)
@@ -109,40 +100,5 @@ impl Duration {
         length(self).cmp(&length(other)).then_with(|| {
             (self.months, self.days, self.seconds).cmp(&(other.months, other.days, other.seconds))
         })
-    }
-}
-
-impl fmt::Display for Duration {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("P")?;
-        let mut empty = true;
-        let mut part = |f: &mut fmt::Formatter<'_>, value: i64, unit: &str| {
-            if value == 0 {
-                return Ok(());
-            }
-            empty = false;
-            write!(f, "{value}{unit}")
-        };
-        part(f, self.months / 12, "Y")?;
-        part(f, self.months % 12, "M")?;
-        part(f, self.days, "D")?;
-        let nanos = self.total_nanos();
-        if nanos == 0 {
-            return if empty { f.write_str("T0S") } else { Ok(()) };
-        }
-        f.write_str("T")?;
-        part(f, (nanos / (3600 * NANOS)) as i64, "H")?;
-        part(f, (nanos / (60 * NANOS) % 60) as i64, "M")?;
-        let seconds = nanos % (60 * NANOS);
-        if seconds == 0 {
-            return Ok(());
-        }
-        let sign = if seconds < 0 { "-" } else { "" };
-        let (whole, fraction) = (seconds.abs() / NANOS, seconds.abs() % NANOS);
-        write!(f, "{sign}{whole}")?;
-        if fraction != 0 {
-            write!(f, ".{}", format!("{fraction:09}").trim_end_matches('0'))?;
-        }
-        f.write_str("S")
     }
 }

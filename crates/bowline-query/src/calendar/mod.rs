@@ -1,17 +1,12 @@
-//! Types of time that `jiff` does not have, and the text forms of all.
+//! Calculations with types of time, and what `jiff` does not show.
 //!
 //! ```text
-//!   duration   months, days, seconds, nanoseconds
-//!   offset     a time of day with an offset
-//!   show       text forms
+//!   duration   sums, products, order
+//!   zoned      text forms
 //! ```
 
 mod duration;
-mod offset;
-mod show;
+mod zoned;
 
-pub use duration::Duration;
-pub(crate) use duration::{NANOS, SECONDS_PER_DAY, out_of_range};
-pub use offset::OffsetTime;
-pub(crate) use offset::{nanos_of, time_of};
-pub(crate) use show::{show_date, show_datetime, show_offset, show_time, show_zoned, zone_name};
+pub(crate) use duration::{Calculate, NANOS, SECONDS_PER_DAY, out_of_range};
+pub(crate) use zoned::{show_zoned, zone_name};

@@ -1,5 +1,6 @@
 //! Groups of rows, and what is computed over each.
 
+use crate::calendar::Calculate as _;
 use std::collections::{HashMap, HashSet};
 
 use super::arithmetic;

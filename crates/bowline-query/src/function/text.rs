@@ -1,9 +1,10 @@
 //! Functions of text.
 
 use super::row::{Env, Function, function, wrong};
-use crate::calendar::{show_date, show_datetime, show_time, show_zoned};
+use crate::calendar::show_zoned;
 use crate::error::{Class, Detail, Error, Result};
 use crate::value::{Type, Value};
+use bowline_types::{show_date, show_datetime, show_time};
 
 const TEXT: &[&[Type]] = &[&[Type::Text]];
 const PART: &[&[Type]] = &[&[Type::Text], &[Type::Int]];

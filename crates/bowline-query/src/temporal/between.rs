@@ -1,15 +1,16 @@
 //! The duration between two temporal values.
 
+use crate::calendar::Calculate as _;
 use jiff::civil;
 use jiff::tz::TimeZone;
 
 use super::calculate::add_months;
 use super::fields::Held;
-use crate::calendar::Duration;
-use crate::calendar::nanos_of;
 use crate::calendar::{NANOS, out_of_range};
 use crate::error::{Error, Result};
 use crate::value::Value;
+use bowline_types::Duration;
+use bowline_types::nanos_of;
 
 /// What the duration may consist of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

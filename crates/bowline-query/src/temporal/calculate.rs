@@ -1,15 +1,16 @@
 //! Arithmetic of temporal values.
 
+use crate::calendar::Calculate as _;
 use jiff::SignedDuration;
 use jiff::civil;
 
 use super::read::calendar;
-use crate::calendar::Duration;
 use crate::calendar::{NANOS, SECONDS_PER_DAY, out_of_range};
-use crate::calendar::{OffsetTime, nanos_of, time_of};
 use crate::error::{Error, Result};
 use crate::syntax::ast::Binary;
 use crate::value::Value;
+use bowline_types::Duration;
+use bowline_types::{OffsetTime, nanos_of, time_of};
 
 /// `a operator b`, or `None` if the operator does not take these types.
 pub(crate) fn calculate(operator: Binary, a: &Value, b: &Value) -> Result<Option<Value>> {

@@ -1,5 +1,6 @@
 //! Temporal values from parts, as in `date({year: 2024, week: 1})`, from other values, and from text.
 
+use crate::calendar::Calculate as _;
 use std::sync::Arc;
 
 use jiff::civil::{self, ISOWeekDate, Weekday};
@@ -11,11 +12,11 @@ use super::read::{
     calendar, read_date, read_datetime, read_duration, read_offset_time, read_time, read_zone,
     read_zoned,
 };
-use crate::calendar::Duration;
-use crate::calendar::OffsetTime;
 use crate::calendar::{NANOS, out_of_range};
 use crate::error::{Error, Result};
 use crate::value::{Properties, Value};
+use bowline_types::Duration;
+use bowline_types::OffsetTime;
 
 /// Which type is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

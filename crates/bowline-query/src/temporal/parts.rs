@@ -1,12 +1,14 @@
 //! Parts of temporal values, as in `date.week`.
 
+use crate::calendar::Calculate as _;
 use jiff::civil;
 use jiff::tz::Offset;
 
-use crate::calendar::Duration;
 use crate::calendar::NANOS;
-use crate::calendar::{show_offset, zone_name};
+use crate::calendar::zone_name;
 use crate::value::Value;
+use bowline_types::Duration;
+use bowline_types::show_offset;
 
 /// A part of a temporal value. `None` if it has no such part.
 pub(crate) fn component(value: &Value, key: &str) -> Option<Value> {

@@ -1,11 +1,12 @@
 //! Temporal values, read from text in the forms of ISO 8601.
 
+use crate::calendar::Calculate as _;
 use jiff::civil;
 use jiff::tz::{Offset, TimeZone};
 
 use super::fields::{date_of_week, ordinal_date, quarter_date};
-use crate::calendar::Duration;
 use crate::error::{Error, Result};
+use bowline_types::Duration;
 
 fn unreadable(what: &str, text: &str) -> Error {
     Error::wrong_value(format!("'{text}' cannot be read as {what}"))
@@ -252,7 +253,7 @@ fn dated_duration(body: &str) -> Option<Result<Duration>> {
     let nanos = if time.is_empty() {
         0
     } else {
-        crate::calendar::nanos_of(time_parts(time)?)
+        bowline_types::nanos_of(time_parts(time)?)
     };
     Some(Duration::exact(
         i128::from(year * 12 + month),

@@ -12,6 +12,7 @@
 //! [`equality`](Value::equals) and comparison are in `compare`, the total order and equivalence in `order`, the text
 //! form in `show`. Values are cheap to clone: what is long is shared.
 
+mod attribute;
 mod compare;
 mod entity;
 mod kind;
@@ -28,7 +29,7 @@ pub use entity::{Node, NodeRecord, Path, Relationship, RelationshipId};
 pub use kind::Type;
 pub use order::Equivalent;
 
-use crate::calendar::{Duration, OffsetTime};
+use bowline_types::{Duration, OffsetTime};
 
 /// A name of a kind, a property or a variable. Cloning shares it.
 pub type Name = Arc<str>;

@@ -3,6 +3,7 @@
 //! Ascending: maps, nodes, relationships, lists, paths, temporal values, bytes, texts, booleans, numbers, null.
 //! NaN is the largest number. Equivalence is equality in this order; [`Equivalent`] hashes by it.
 
+use crate::calendar::Calculate as _;
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use super::{Name, Node, Path, Properties, Relationship, Value};
-use crate::calendar::{show_date, show_datetime, show_time, show_zoned};
+use crate::calendar::show_zoned;
+use bowline_types::{show_date, show_datetime, show_time};
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

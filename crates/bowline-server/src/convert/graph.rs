@@ -5,6 +5,7 @@
 
 use bowline::{Attributes, Block, BlockId, Direction, Edge, Neighbor, Stop, Visit};
 use bowline_cluster::ReadLevel;
+use bowline_proto::attributes::{of_wire, to_wire};
 use bowline_proto::v1 as pb;
 use bowline_replica::{EdgeKey, GraphWrite};
 use bytes::Bytes;
@@ -116,7 +117,8 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
             id: id(&block.id)?,
             kind: block.kind,
             content: block.content,
-            attributes: block.attributes,
+            attributes: of_wire(block.attributes, block.typed_attributes)
+                .map_err(Fault::Invalid)?,
         }),
         Some(Write::DeleteBlock(bytes)) => GraphWrite::DeleteBlock(id(&bytes)?),
         Some(Write::PutEdge(edge)) => {
@@ -125,7 +127,8 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
                 source,
                 kind,
                 target,
-                attributes: edge.attributes,
+                attributes: of_wire(edge.attributes, edge.typed_attributes)
+                    .map_err(Fault::Invalid)?,
             })
         }
         Some(Write::DeleteEdge(edge)) => {
@@ -148,6 +151,7 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
 
 /// A block; without its content unless the request asked for it.
 pub(crate) fn block(block: Block, without_content: bool) -> pb::Block {
+    let (attributes, typed_attributes) = to_wire(block.attributes);
     pb::Block {
         id: id_bytes(block.id),
         kind: block.kind,
@@ -156,26 +160,31 @@ pub(crate) fn block(block: Block, without_content: bool) -> pb::Block {
         } else {
             block.content
         },
-        attributes: block.attributes,
+        attributes,
+        typed_attributes,
     }
 }
 
 /// An edge.
 pub(crate) fn edge(edge: Edge) -> pb::Edge {
+    let (attributes, typed_attributes) = to_wire(edge.attributes);
     pb::Edge {
         key: Some(pb::EdgeKey {
             source: id_bytes(edge.source),
             kind: edge.kind,
             target: id_bytes(edge.target),
         }),
-        attributes: edge.attributes,
+        attributes,
+        typed_attributes,
     }
 }
 
 /// The approximate size of attributes in bytes.
 pub(crate) fn size_of(attributes: &Attributes) -> usize {
     let pairs = attributes.iter();
-    pairs.map(|(name, text)| name.len() + text.len() + 8).sum()
+    pairs
+        .map(|(name, value)| name.len() + value.size_bytes() + 16)
+        .sum()
 }
 
 /// A neighbor.

@@ -311,15 +311,16 @@ impl Graph for GraphService {
             let scanned = view.for_each_block(|block| {
                 // Nothing is sent of a block that is not wanted: that the call has ended shows only here.
                 ended.check()?;
-                let is_wanted = asked
-                    .attribute
-                    .as_ref()
-                    .is_none_or(|wanted| block.attributes.get(&wanted.name) == Some(&wanted.value));
+                let is_wanted = asked.attribute.as_ref().is_none_or(|wanted| {
+                    let held = block.attributes.get(&wanted.name);
+                    held.is_some_and(|held| held.reads(&wanted.value))
+                });
                 if !is_wanted {
                     return Ok(());
                 }
+                let attributes = convert::size_of(&block.attributes);
                 let block = convert::block(block, asked.without_content);
-                let bytes = block.content.len() + convert::size_of(&block.attributes);
+                let bytes = block.content.len() + attributes;
                 parts.push(block, bytes)
             });
             parts.finish(scanned)

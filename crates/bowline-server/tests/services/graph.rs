@@ -32,6 +32,7 @@ fn block(number: u128) -> Write {
         kind: "b".to_owned(),
         content: number.to_string().into(),
         attributes: [("name".to_owned(), format!("n{}", number % 10))].into(),
+        ..pb::Block::default()
     })
 }
 
@@ -422,10 +423,12 @@ async fn what_is_asked_of_the_neighborhood_is_what_is_answered() {
         Write::PutEdge(pb::Edge {
             key: Some(key(1, "far", 4)),
             attributes: [("km".to_owned(), "10".to_owned())].into(),
+            ..pb::Edge::default()
         }),
         Write::PutEdge(pb::Edge {
             key: Some(key(1, "bad", 3)),
             attributes: [("km".to_owned(), "much".to_owned())].into(),
+            ..pb::Edge::default()
         }),
     ];
     write(&mut graph, more).await.unwrap();

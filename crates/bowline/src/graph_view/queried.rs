@@ -1,5 +1,5 @@
 //! [`Graph`] as the graph of a Cypher query: blocks are nodes, their kind is their label, their attributes are
-//! properties of text; edges are relationships.
+//! properties; edges are relationships.
 //!
 //! The first page of a block's edges comes from the graph view where it has the revision, and later pages from the trees,
 //! which can start at a key: both have the order (kind number, other block).
@@ -16,15 +16,22 @@ use super::records::{invalid, split};
 use super::sample::{SAMPLE, Sample};
 use super::{Graph, records};
 use bowline_core::error::Result;
-use bowline_core::graph::{self, AttributesRef, BlockId, Direction, KindFilter, KindId};
+use bowline_core::graph::{
+    self, AttributeRef, AttributesRef, BlockId, Direction, KindFilter, KindId,
+};
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
 
-/// The attributes as properties.
+/// The attributes as properties, of which none is null.
 pub(crate) fn properties(attributes: AttributesRef<'_>) -> Properties {
-    let all = attributes.iter();
-    all.map(|(name, value)| (name.into(), Value::from(value)))
-        .collect()
+    let property = |(name, value): (&str, AttributeRef<'_>)| {
+        let value = match value.as_text() {
+            Some(text) => Value::from(text),
+            None => Value::from(value.to_value()),
+        };
+        (!value.is_null()).then(|| (name.into(), value))
+    };
+    attributes.iter().filter_map(property).collect()
 }
 
 /// A kind and attributes as a node's record.

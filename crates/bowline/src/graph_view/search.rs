@@ -187,7 +187,9 @@ impl Traverse {
         let (graph, wanted) = (self.graph.clone(), std::mem::take(&mut self.attributes));
         self.run_selected(|source, kind, target| {
             let has = |edge: &EdgeRef<'_>, (name, value): &(String, String)| {
-                edge.attributes.get(name) == Some(value.as_str())
+                edge.attributes
+                    .get(name)
+                    .is_some_and(|held| held.reads(value))
             };
             graph.visit_edge_of(source, kind, target, |edge| {
                 wanted.iter().all(|wanted| has(&edge, wanted)) && follow(edge)

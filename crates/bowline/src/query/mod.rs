@@ -1,6 +1,6 @@
 //! Queries in Cypher, of a snapshot, of a transaction and of the newest state.
 //!
-//! A block is a node whose label is its kind, and whose attributes are properties of text. An edge is a relationship.
+//! A block is a node whose label is its kind, and whose attributes are its properties. An edge is a relationship.
 //! What the language is, and what differs, is in docs/cypher.md. [`bowline_query`] parses, plans and runs; the graph of a
 //! snapshot answers it in [`crate::graph_view`], that of a transaction in [`transaction`].
 //!
@@ -39,9 +39,26 @@ fn store(error: bowline_core::Error) -> Error {
 }
 
 impl Snapshot {
+    /// A query as of now, to be run on [`Snapshot::graph`] with limits, a cancel callback, or row by row.
+    ///
+    /// ```
+    /// use bowline::cypher::{Limits, Parameters};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let snapshot = db.snapshot();
+    /// let query = snapshot.build_query("UNWIND range(1, 10) AS i RETURN i");
+    /// let query = query.limits(Limits { rows: 5, ..Limits::default() });
+    /// let error = query.run(&snapshot.graph(), &Parameters::new()).unwrap_err();
+    /// assert!(error.to_string().contains("more than 5 rows"));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    #[must_use]
+    pub fn build_query<'q>(&self, text: &'q str) -> Query<'q> {
+        query(self.handle(), text)
+    }
+
     /// Answers a query in Cypher that reads.
     ///
-    /// With limits, a cancel callback or row by row: [`Query`] on [`Snapshot::graph`].
+    /// With limits, a cancel callback or row by row: [`Snapshot::build_query`].
     ///
     /// ```
     /// use bowline::cypher::{Parameters, Value};
@@ -107,7 +124,7 @@ impl Transaction {
     /// let none = Parameters::new();
     /// let mut tx = db.begin();
     /// tx.query("CREATE (:package {name: 'app'})-[:depends_on]->(:package {name: 'lib'})", &none)?;
-    /// let answer = tx.query("MATCH (p)-[:depends_on]->(q) SET p.tier = '1' RETURN q.name", &none)?;
+    /// let answer = tx.query("MATCH (p)-[:depends_on]->(q) SET p.tier = 1 RETURN q.name", &none)?;
     /// assert_eq!(answer.rows.len(), 1);
     /// assert_eq!(answer.effects.properties_set, 1);
     /// tx.commit()?;

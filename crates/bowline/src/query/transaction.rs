@@ -15,7 +15,7 @@ use crate::transaction::Transaction;
 use bowline_core::error::{Error, show_key};
 use bowline_core::graph::{self, KindFilter};
 use bowline_core::trees;
-use bowline_types::{Attributes, Block, BlockId, Direction, Edge};
+use bowline_types::{AttributeValue, Attributes, Block, BlockId, Direction, Edge};
 
 /// What a query wants to write, and a block or an edge cannot hold: the source of
 /// [`cypher::Error::Store`](bowline_query::Error::Store).
@@ -23,10 +23,10 @@ use bowline_types::{Attributes, Block, BlockId, Direction, Edge};
 /// ```
 /// use bowline::cypher::{Error, ModelError, Parameters};
 /// # let db = bowline::Db::in_memory().unwrap();
-/// let error = db.query("CREATE (:person {age: 41})", &Parameters::new()).unwrap_err();
+/// let error = db.query("CREATE (:person:author)", &Parameters::new()).unwrap_err();
 /// let Error::Store(source) = error else { panic!("{error}") };
 /// let cause = source.downcast_ref::<ModelError>();
-/// assert!(matches!(cause, Some(ModelError::NotText { name, .. }) if name == "age"));
+/// assert!(matches!(cause, Some(ModelError::Labels { count: 2, .. })));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -41,17 +41,16 @@ pub enum ModelError {
         /// Which.
         labels: String,
     },
-    /// A property that is no text.
+    /// A property that contains a node, a relationship or a path, or lists and maps nested too deep.
     #[error(
-        "attributes are text, and `{name}` would be {type_name} {value}; write toString(…) around it"
+        "`{name}` cannot be an attribute: it is {type_name} that contains nodes or is nested deeper than {} levels",
+        AttributeValue::DEPTH_MAX
     )]
-    NotText {
+    NotAnAttribute {
         /// The name of the property.
         name: String,
         /// The type of its value.
         type_name: &'static str,
-        /// The value.
-        value: String,
     },
     /// A second relationship of a kind between the same two nodes.
     #[error(
@@ -102,15 +101,16 @@ fn kind_of(labels: &[Name]) -> Result<&Name, ModelError> {
 }
 
 fn attributes_of(properties: &Properties) -> Result<Attributes, ModelError> {
-    let text = |(name, value): (&Name, &Value)| match value {
-        Value::Text(text) => Ok((name.to_string(), text.to_string())),
-        other => Err(ModelError::NotText {
+    let attribute = |(name, value): (&Name, &Value)| match value.to_attribute() {
+        Some(attribute) if attribute.depth() <= AttributeValue::DEPTH_MAX => {
+            Ok((name.to_string(), attribute))
+        }
+        _ => Err(ModelError::NotAnAttribute {
             name: name.to_string(),
-            type_name: other.type_name(),
-            value: other.to_string(),
+            type_name: value.type_name(),
         }),
     };
-    properties.iter().map(text).collect()
+    properties.iter().map(attribute).collect()
 }
 
 impl Graph for TransactionGraph<'_> {

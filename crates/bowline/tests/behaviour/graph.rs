@@ -488,7 +488,7 @@ fn a_traversal_follows_the_edges_that_are_asked_for() {
                 let mut asked = BTreeSet::new();
                 let short = walk().attribute("toll", "no").run_where(|edge| {
                     asked.insert((edge.source, edge.kind.to_owned(), edge.target));
-                    edge.attributes.get("km").is_some_and(|km| km < "5")
+                    edge.attributes.text("km").is_some_and(|km| km < "5")
                 })?;
                 assert_eq!(short.ids().collect::<Vec<_>>(), [a, b], "{context}");
                 let expected = [(a, "rail".to_owned(), c), (a, "road".to_owned(), b)];
@@ -675,7 +675,7 @@ fn what_is_lent_is_what_is_copied() {
                 assert_eq!(lent, graph.block(block.id)?);
             }
             let tier = graph.visit_block(small.id, |lent| {
-                lent.attributes.get("tier").map(str::to_owned)
+                lent.attributes.text("tier").map(str::to_owned)
             })?;
             assert_eq!(tier.flatten().as_deref(), Some("1"));
             let lent = graph.visit_edge(id("a"), "reads", id("b"), |lent| {

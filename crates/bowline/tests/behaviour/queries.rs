@@ -1,7 +1,7 @@
 //! Queries in Cypher: the graph of a snapshot and of a transaction beside a graph in memory, and what a query promises.
 
 use bowline::cypher::{Error, ModelError, Parameters, Value};
-use bowline::{Block, BlockId, Db, Durability, Edge, Error as StoreError, History};
+use bowline::{AttributeValue, Block, BlockId, Db, Durability, Edge, Error as StoreError, History};
 use bowline_query::{MemoryGraph, Query};
 
 /// A db that keeps all history, and whose graph view may be built or not.
@@ -161,8 +161,8 @@ fn what_is_longer_than_a_page_comes_whole() {
         .unwrap();
     let hub = db.snapshot().graph().block(hub).unwrap().unwrap();
     assert_eq!(
-        (&hub.content[..], &hub.attributes["size"][..]),
-        (&b"stays"[..], "700")
+        (&hub.content[..], hub.attributes["size"].as_text()),
+        (&b"stays"[..], Some("700"))
     );
 }
 
@@ -173,7 +173,7 @@ fn a_query_that_fails_has_written_nothing() {
     let mut tx = db.begin();
     tx.query("CREATE (:person {name: 'ann'})", &none()).unwrap();
     let failing = [
-        "MATCH (a:person) SET a.name = 'bob' CREATE (:person {age: 41})",
+        "MATCH (a:person) SET a.name = 'bob' CREATE ({age: 41})",
         "CREATE (:person {name: 'x'}) CREATE (:a:b)",
         "MATCH (a:person) CREATE (a)-[:likes]->(a) CREATE (a)-[:likes]->(a)",
         "MATCH (a:person) SET a.name = 'bob' WITH a UNWIND [1, 0] AS i CREATE (:p {n: toString(1 / i)})",
@@ -301,4 +301,45 @@ fn a_revision_that_cannot_be_read_and_a_write_where_none_is_allowed_are_refused(
         "{error}"
     );
     assert_eq!(db.revision(), now, "nothing was written");
+}
+
+/// Values of every type are the same in a block, in an edge, in a query and in tables on the disk.
+#[test]
+fn attributes_of_every_type_come_back_and_too_deep_ones_are_refused() {
+    let db = db_with_view(0);
+    let text = "CREATE (a:a {bool: true, int: -7, float: 0.5, text: 'x', list: [1, 'two', 3.0], \
+                date: date('2026-11-29'), time: time('12:30+01:00'), local: localtime('12:30'), \
+                at: datetime('2026-11-29T12:30+01:00[Europe/Berlin]'), then: localdatetime('2026-11-29T12:30'), \
+                duration: duration('P1M2DT3.5S')})-[:to {weight: 2}]->(:a)";
+    db.query(text, &none()).unwrap();
+    let question = "MATCH (a {int: -7})-[e {weight: 2}]->() WHERE a.date < date('2027-01-01') \
+                    RETURN a.bool, a.float * 2, a.text, a.list[2], a.date.year, a.time, a.local, a.at, a.then, \
+                    a.duration.days, e.weight";
+    let shown = |db: &Db| rows(&db.query(question, &none()).unwrap());
+    let expected = "true 1.0 'x' 3.0 2026 '12:30+01:00' '12:30' '2026-11-29T12:30+01:00[Europe/Berlin]' '2026-11-29T12:30' 2 2 ";
+    assert_eq!(shown(&db), [expected.to_owned()]);
+    db.flush().unwrap();
+    db.compact().unwrap();
+    assert_eq!(shown(&db), [expected.to_owned()]);
+    let mut deep = AttributeValue::Null;
+    for _ in 0..=AttributeValue::DEPTH_MAX {
+        deep = vec![deep].into();
+    }
+    let revision = db.revision();
+    let block = Block::new(BlockId(7), "a").attribute("deep", deep.clone());
+    let error = db.transact(|tx| tx.put_block(&block)).unwrap_err();
+    assert!(
+        matches!(&error, StoreError::AttributeTooDeep { name } if name == "deep"),
+        "{error}"
+    );
+    assert_eq!(db.revision(), revision);
+    let AttributeValue::List(mut fits) = deep else {
+        panic!("a list")
+    };
+    let block = Block::new(BlockId(7), "a").attribute("deep", fits.remove(0));
+    db.transact(|tx| tx.put_block(&block)).unwrap();
+    assert_eq!(
+        db.snapshot().graph().block(BlockId(7)).unwrap(),
+        Some(block)
+    );
 }

@@ -97,6 +97,7 @@ pub fn edge(source: u128, target: u128, value: u64) -> Edge {
 
 pub fn seen_edge(edge: Option<&Edge>) -> Seen {
     edge.map_or(ABSENT, |edge| {
-        seen_bytes("e", edge.attributes[ATTRIBUTE].as_bytes())
+        let text = edge.attributes[ATTRIBUTE].as_text();
+        seen_bytes("e", text.expect("a text").as_bytes())
     })
 }

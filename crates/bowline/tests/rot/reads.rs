@@ -227,9 +227,9 @@ impl<'a> Reader<'a> {
         }
         let mut edges = BTreeMap::new();
         let each = graph.for_each_edge(|edge| {
-            let text = edge.attributes.get("v").cloned().unwrap_or_default();
+            let text = edge.attributes.get("v").and_then(|value| value.as_text());
             let key = EdgeKey::new(edge.source.0, &edge.kind, edge.target.0);
-            edges.insert(key, text.into_bytes());
+            edges.insert(key, text.unwrap_or_default().as_bytes().to_vec());
             Ok(())
         });
         if self.answer("each edge", each)?.is_some() {

@@ -186,7 +186,7 @@ mod tests {
     };
 
     fn weighing(value: &str) -> Attributes {
-        Attributes::from([("w".to_owned(), value.to_owned())])
+        Attributes::from([("w".to_owned(), value.into())])
     }
 
     /// A whole number, so that sums are exact, and often 0.

@@ -24,7 +24,7 @@ fn graph(ids: std::ops::RangeInclusive<u128>, edges: &[(u128, u128, &str)]) -> M
     let mut graph = MemoryGraph::new(0, []);
     ids.for_each(|id| graph.add_block(id));
     for (source, target, weight) in edges {
-        let with = Attributes::from([("weight".to_owned(), (*weight).to_owned())]);
+        let with = Attributes::from([("weight".to_owned(), (*weight).into())]);
         graph.add_edge(*source, 1, *target, &with);
     }
     graph

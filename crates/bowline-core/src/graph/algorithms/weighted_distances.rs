@@ -123,7 +123,7 @@ mod tests {
     use bowline_types::Attributes;
 
     fn weighing(value: &str) -> Attributes {
-        Attributes::from([("w".to_owned(), value.to_owned())])
+        Attributes::from([("w".to_owned(), value.into())])
     }
 
     /// A weight in quarters, so that sums are exact, and often 0.

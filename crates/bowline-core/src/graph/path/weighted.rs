@@ -165,9 +165,9 @@ pub(in crate::graph) fn edge_weight(
     let Some(value) = attributes.get(weight.attribute) else {
         return weight.default.ok_or_else(|| invalid(None));
     };
-    match value.parse::<f64>() {
-        Ok(number) if is_weight(number) => Ok(number),
-        _ => Err(invalid(Some(value.clone()))),
+    match value.as_number() {
+        Some(number) if is_weight(number) => Ok(number),
+        _ => Err(invalid(Some(value.to_string()))),
     }
 }
 
@@ -196,9 +196,9 @@ fn path_to(found: &[Found], end: usize) -> Path {
 mod tests {
     use super::*;
     use crate::graph::memory::{MemoryGraph, distances, random_graphs, ways};
-    use bowline_types::Attributes;
+    use bowline_types::{AttributeValue, Attributes};
 
-    fn weighing(value: impl Into<String>) -> Attributes {
+    fn weighing(value: impl Into<AttributeValue>) -> Attributes {
         Attributes::from([("w".to_owned(), value.into())])
     }
 

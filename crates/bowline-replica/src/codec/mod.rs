@@ -11,6 +11,7 @@
 //!            | writes: count, each |
 //! read       | kind u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in | its fields |
 //! write      | kind u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
+//! graph      | kind u8: 1 block, 2 no block, 3 edge, 4 no edge, 5 block and 6 edge with typed values | its fields |
 //! ```
 //!
 //! The version is the newest that one of the commands needs ([`Command::version`]). A program decodes every
@@ -22,6 +23,8 @@
 //! names are refused, and a count is bounded by the remaining bytes. A command with an unknown tag must stop
 //! the member rather than be skipped: the other members may know it.
 
+mod graph_writes;
+
 use std::time::Duration;
 
 use bowline_storage::Value;
@@ -32,13 +35,14 @@ use super::command::{
     AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op,
     PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
-use bowline_core::graph::{Attributes, Block, BlockId, Edge};
+use bowline_core::graph::BlockId;
 use bowline_core::lease::{LeaseId, LeaseLeft};
 use bowline_core::options::Isolation;
-use bowline_types::{EdgeKey, GraphWrite, Revision};
+use bowline_types::Revision;
+use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 2;
+pub const COMMAND_VERSION: u8 = 3;
 
 /// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;
@@ -65,11 +69,6 @@ const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
 const OP_DELETE_RANGE: u8 = 3;
 const OP_TXN: u8 = 4;
-
-const GRAPH_PUT_BLOCK: u8 = 1;
-const GRAPH_DELETE_BLOCK: u8 = 2;
-const GRAPH_PUT_EDGE: u8 = 3;
-const GRAPH_DELETE_EDGE: u8 = 4;
 
 const READ_KEY: u8 = 1;
 const READ_RANGE: u8 = 2;
@@ -400,43 +399,6 @@ fn put_op(op: &Op, out: &mut Vec<u8>) {
     }
 }
 
-fn put_graph_write(write: &GraphWrite, out: &mut Vec<u8>) {
-    match write {
-        GraphWrite::PutBlock(block) => {
-            out.push(GRAPH_PUT_BLOCK);
-            out.extend_from_slice(&block.id.to_bytes());
-            put_bytes(out, block.kind.as_bytes());
-            put_bytes(out, &block.content);
-            put_attributes(&block.attributes, out);
-        }
-        GraphWrite::DeleteBlock(id) => {
-            out.push(GRAPH_DELETE_BLOCK);
-            out.extend_from_slice(&id.to_bytes());
-        }
-        GraphWrite::PutEdge(edge) => {
-            out.push(GRAPH_PUT_EDGE);
-            out.extend_from_slice(&edge.source.to_bytes());
-            put_bytes(out, edge.kind.as_bytes());
-            out.extend_from_slice(&edge.target.to_bytes());
-            put_attributes(&edge.attributes, out);
-        }
-        GraphWrite::DeleteEdge(key) => {
-            out.push(GRAPH_DELETE_EDGE);
-            out.extend_from_slice(&key.source.to_bytes());
-            put_bytes(out, key.kind.as_bytes());
-            out.extend_from_slice(&key.target.to_bytes());
-        }
-    }
-}
-
-fn put_attributes(attributes: &Attributes, out: &mut Vec<u8>) {
-    put_varint(out, attributes.len() as u64);
-    for (name, value) in attributes {
-        put_bytes(out, name.as_bytes());
-        put_bytes(out, value.as_bytes());
-    }
-}
-
 type Decoded<T> = Result<T, &'static str>;
 
 struct Decoder<'a> {
@@ -753,44 +715,5 @@ impl<'a> Decoder<'a> {
         let bytes = self.reader.take(16).ok_or(CUT)?;
         let bytes: [u8; 16] = bytes.try_into().map_err(|_| CUT)?;
         Ok(BlockId(u128::from_be_bytes(bytes)))
-    }
-
-    fn attributes(&mut self) -> Decoded<Attributes> {
-        let mut attributes = Attributes::new();
-        for _ in 0..self.count()? {
-            let (name, value) = (self.text()?, self.text()?);
-            if attributes
-                .last_key_value()
-                .is_some_and(|(last, _)| *last >= name)
-            {
-                return Err("attributes out of the order of their names");
-            }
-            attributes.insert(name, value);
-        }
-        Ok(attributes)
-    }
-
-    fn graph_write(&mut self) -> Decoded<GraphWrite> {
-        Ok(match self.u8()? {
-            GRAPH_PUT_BLOCK => GraphWrite::PutBlock(Block {
-                id: self.block_id()?,
-                kind: self.text()?,
-                content: self.bytes()?.into(),
-                attributes: self.attributes()?,
-            }),
-            GRAPH_DELETE_BLOCK => GraphWrite::DeleteBlock(self.block_id()?),
-            GRAPH_PUT_EDGE => GraphWrite::PutEdge(Edge {
-                source: self.block_id()?,
-                kind: self.text()?,
-                target: self.block_id()?,
-                attributes: self.attributes()?,
-            }),
-            GRAPH_DELETE_EDGE => GraphWrite::DeleteEdge(EdgeKey {
-                source: self.block_id()?,
-                kind: self.text()?,
-                target: self.block_id()?,
-            }),
-            _ => return Err("a write of the graph that is unknown"),
-        })
     }
 }

@@ -1,10 +1,15 @@
 //! Temporal values as text, in the forms of ISO 8601 that openCypher uses: seconds and fractions only where needed.
 
-use jiff::ZonedDateTime;
 use jiff::civil;
 use jiff::tz::Offset;
 
-pub(crate) fn show_date(date: civil::Date) -> String {
+/// A date.
+///
+/// ```
+/// assert_eq!(bowline_types::show_date(jiff::civil::date(2026, 1, 2)), "2026-01-02");
+/// ```
+#[must_use]
+pub fn show_date(date: civil::Date) -> String {
     let year = date.year();
     let sign = if year < 0 { "-" } else { "" };
     format!(
@@ -15,7 +20,13 @@ pub(crate) fn show_date(date: civil::Date) -> String {
     )
 }
 
-pub(crate) fn show_time(time: civil::Time) -> String {
+/// A time of day: seconds and fractions only where they are not zero.
+///
+/// ```
+/// assert_eq!(bowline_types::show_time(jiff::civil::time(12, 30, 0, 0)), "12:30");
+/// ```
+#[must_use]
+pub fn show_time(time: civil::Time) -> String {
     let mut text = format!("{:02}:{:02}", time.hour(), time.minute());
     let nanos = time.subsec_nanosecond();
     if time.second() != 0 || nanos != 0 {
@@ -28,7 +39,13 @@ pub(crate) fn show_time(time: civil::Time) -> String {
     text
 }
 
-pub(crate) fn show_datetime(datetime: civil::DateTime) -> String {
+/// A date and a time of day.
+///
+/// ```
+/// assert_eq!(bowline_types::show_datetime(jiff::civil::date(2026, 1, 2).at(3, 4, 5, 0)), "2026-01-02T03:04:05");
+/// ```
+#[must_use]
+pub fn show_datetime(datetime: civil::DateTime) -> String {
     format!(
         "{}T{}",
         show_date(datetime.date()),
@@ -36,7 +53,13 @@ pub(crate) fn show_datetime(datetime: civil::DateTime) -> String {
     )
 }
 
-pub(crate) fn show_offset(offset: Offset) -> String {
+/// An offset from UTC.
+///
+/// ```
+/// assert_eq!(bowline_types::show_offset(jiff::tz::offset(-3)), "-03:00");
+/// ```
+#[must_use]
+pub fn show_offset(offset: Offset) -> String {
     let seconds = offset.seconds();
     if seconds == 0 {
         return "Z".into();
@@ -48,18 +71,4 @@ pub(crate) fn show_offset(offset: Offset) -> String {
         text.push_str(&format!(":{:02}", seconds % 60));
     }
     text
-}
-
-pub(crate) fn show_zoned(zoned: &ZonedDateTime) -> String {
-    let mut text = show_datetime(zoned.datetime());
-    text.push_str(&show_offset(zoned.offset()));
-    if let Some(name) = zone_name(zoned) {
-        text.push_str(&format!("[{name}]"));
-    }
-    text
-}
-
-/// The name of the zone, unless it is a plain offset.
-pub(crate) fn zone_name(zoned: &ZonedDateTime) -> Option<&str> {
-    zoned.time_zone().iana_name().filter(|name| *name != "UTC")
 }
