@@ -14,6 +14,7 @@ mod kill_calls;
 mod long_range;
 mod members;
 mod notify;
+mod queries;
 mod raw_http2;
 mod read_only;
 mod serve;
