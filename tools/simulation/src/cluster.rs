@@ -15,7 +15,8 @@ use crate::entropy;
 use crate::history::History;
 use crate::holders::{Holder, PREFIX};
 use crate::member::{End, Member, Role};
-use crate::operator::Operator;
+use crate::operator::{Operator, Place};
+use crate::options::Options;
 use crate::remote::fence::Fence;
 use crate::remote::program::Answer;
 use crate::remote::{self, Remotes};
@@ -35,6 +36,7 @@ const CLIENTS_BESIDE_REMOTES: usize = 2;
 pub(crate) struct Cluster {
     pub(crate) now: Duration,
     pub(crate) members: Vec<Member>,
+    founders: usize,
     pub(crate) wire: Wire,
     pub(crate) trace: Trace,
     pub(crate) history: History,
@@ -70,12 +72,13 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// The machines of so many founders, and a spare one; and, if they are served, users over the network.
-    pub(crate) fn new(founders: usize, seed: u64, serves: bool, traces_wire: bool) -> Cluster {
-        let machines = founders + 1;
+    /// The machines of so many founders, and spare ones; and, if they are served, users over the network.
+    pub(crate) fn new(options: &Options, seed: u64) -> Cluster {
+        let (founders, serves) = (options.members, options.serves);
+        let machines = options.machines();
         let mut random = fastrand::Rng::with_seed(seed);
         let trace = Trace::default();
-        let wire_trace = traces_wire.then(|| trace.clone());
+        let wire_trace = options.traces_wire.then(|| trace.clone());
         let users = if serves { remote::MACHINES } else { 0 };
         let wire = Wire::new(machines, users, random.u64(..), wire_trace);
         let new = |number| Member::new(number, founders, serves, &wire, trace.clone());
@@ -84,6 +87,7 @@ impl Cluster {
         let mut cluster = Cluster {
             now: Duration::ZERO,
             members: (0..machines).map(new).collect(),
+            founders,
             wire: wire.clone(),
             trace: trace.clone(),
             history: history.clone(),
@@ -169,6 +173,11 @@ impl Cluster {
             (
                 any(&|client| client.status().is_learner),
                 "one is a learner",
+            ),
+            (self.learners().next().is_some(), "a learner stays one"),
+            (
+                self.voters() > self.founders,
+                "there are more voters than founders",
             ),
             (!self.operator.is_idle(), "an operator is at work"),
             (
@@ -463,27 +472,57 @@ impl Cluster {
         indices.len() == members && indices.windows(2).all(|two| two[0] == two[1])
     }
 
-    /// Whether a loss of a disk, or a change of the membership, may begin: all are members and have been started, and
-    /// nobody is at work.
-    pub(crate) fn may_lose(&self) -> bool {
+    /// Whether a change of the membership may begin: all are members and have been started, and nobody is at work.
+    pub(crate) fn may_change(&self) -> bool {
         let is_whole = |member: &Member| match member.role {
-            Role::Member => self.ids[member.number] != 0,
+            Role::Member | Role::Learner => self.ids[member.number] != 0,
             role => role == Role::Spare,
         };
+        self.operator.is_idle() && self.members.iter().all(is_whole)
+    }
+
+    /// Whether a loss of a disk may begin, too.
+    pub(crate) fn may_lose(&self) -> bool {
         // One disk at a time: the others have the data.
         let is_sound = |member: &Member| !member.is_rotten;
-        let others = self.members.iter().all(is_sound);
-        others && self.operator.is_idle() && self.members.iter().all(is_whole)
+        self.members.iter().all(is_sound) && self.may_change()
+    }
+
+    /// The machines of learners that stay such.
+    pub(crate) fn learners(&self) -> impl Iterator<Item = usize> {
+        let learners = { self.members.iter() }.filter(|member| member.role == Role::Learner);
+        learners.map(|member| member.number)
+    }
+
+    /// How many voters there are, while nobody changes that.
+    pub(crate) fn voters(&self) -> usize {
+        let voters = { self.members.iter() }.filter(|member| member.role == Role::Member);
+        voters.count()
+    }
+
+    /// The machine that may take a place next.
+    pub(crate) fn spare(&self) -> Option<usize> {
+        let spare = { self.members.iter() }.find(|member| member.role == Role::Spare);
+        spare.map(|spare| spare.number)
     }
 
     /// A machine's disk is lost with everything on it.
     pub(crate) fn lose(&mut self, member: usize) {
         self.end(member, End::Killed);
         self.members[member].empty_disk();
-        self.members[member].role = Role::Lost;
+        let role = std::mem::replace(&mut self.members[member].role, Role::Lost);
         self.forget(member);
-        let (id, now) = (self.ids[member], self.now);
-        self.operator.rebuild(member, id, now);
+        let place = self.place(member);
+        self.operator
+            .rebuild(place, role == Role::Learner, self.now);
+    }
+
+    /// A machine's member is gone: the machine is a spare one, with an empty disk.
+    pub(crate) fn retire(&mut self, member: usize) {
+        self.end(member, End::Killed);
+        self.members[member].empty_disk();
+        self.forget(member);
+        self.members[member].role = Role::Spare;
     }
 
     /// Whether all agree on a leader that is another than this member, so that it knows what the member has
@@ -534,17 +573,44 @@ impl Cluster {
         self.voted[member] = 0;
     }
 
-    /// The spare machine is to take the place of another one.
-    pub(crate) fn replace(&mut self, member: usize) {
-        let spare = { self.members.iter() }.find(|member| member.role == Role::Spare);
-        if let Some(spare) = spare.map(|spare| spare.number) {
-            let (id, now) = (self.ids[member], self.now);
-            self.operator.replace(member, id, spare, now);
+    /// A machine with its member.
+    fn place(&self, member: usize) -> Place {
+        let id = self.ids[member];
+        Place {
+            machine: member,
+            id,
         }
     }
 
-    /// Whether a machine's process knows itself to be a voter.
-    pub(crate) fn has_place(&self, member: usize) -> bool {
+    /// A spare machine is to take the place of another one.
+    pub(crate) fn replace(&mut self, member: usize) {
+        if let Some(spare) = self.spare() {
+            let place = self.place(member);
+            self.operator.replace(place, spare, self.now);
+        }
+    }
+
+    /// A spare machine is to take a place beside the others.
+    pub(crate) fn add(&mut self, stands: bool) {
+        if let Some(spare) = self.spare() {
+            self.operator.add(spare, stands, self.now);
+        }
+    }
+
+    /// A learner is to become a voter.
+    pub(crate) fn promote(&mut self, learner: usize) {
+        let place = self.place(learner);
+        self.operator.promote(place, self.now);
+    }
+
+    /// A member is to give up its place.
+    pub(crate) fn remove(&mut self, member: usize) {
+        let place = self.place(member);
+        self.operator.remove(place, self.now);
+    }
+
+    /// Whether a machine's process knows itself to be a voter, or a learner.
+    pub(crate) fn has_place(&self, member: usize, as_learner: bool) -> bool {
         let url = Wire::url(member);
         let client = self.members[member].client();
         client.is_some_and(|client| {
@@ -552,8 +618,9 @@ impl Cluster {
             let known = client.members();
             let mut own = known.iter().filter(|known| known.id == id);
             // In the middle of the change that made it one, the voters of before are needed, too.
-            let is_voter = own.any(|own| !own.is_learner && own.peer_urls.contains(&url));
-            is_voter && !client.is_membership_changing()
+            let is_there =
+                own.any(|own| own.is_learner == as_learner && own.peer_urls.contains(&url));
+            is_there && !client.is_membership_changing()
         })
     }
 

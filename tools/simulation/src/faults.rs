@@ -1,19 +1,27 @@
 //! What happens to the members, drawn from a seed.
 
+mod plans;
+
 use std::fmt;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::member::End;
-use crate::remote;
+use crate::member::{End, Role};
 use crate::trace::name;
 use crate::wire::{Path, Wire};
+pub(crate) use plans::{plan, plan_of_members, plan_of_users};
 
 /// In place of a member: the one that leads when the fault begins.
 const LEADER: usize = usize::MAX;
+/// In place of a member: a learner that stays one.
+const LEARNER: usize = usize::MAX - 1;
 
 /// So long after a member has started from an older copy of its disk, nothing begins: its leader must find out.
 const QUIET: Duration = Duration::from_secs(4);
+/// No voter gives up its place if there are no more: with fewer nothing more could be lost.
+const VOTERS_MIN: usize = 3;
+/// So many learners may stay such at a time; one more is one that becomes a voter.
+pub(crate) const LEARNERS_MAX: usize = 2;
 /// So long it may take until the rest is well enough for that.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(15);
 
@@ -53,8 +61,17 @@ enum Kind {
     WallClock(usize, i64),
     /// The disk of a member is lost. The machine starts again with an empty one, and the member is built anew.
     Lost(usize),
-    /// The spare machine takes the place of a member.
+    /// A spare machine takes the place of a member.
     Replaced(usize),
+    /// A spare machine takes a place beside the others: as a voter, or as a learner that stays one.
+    Added { stands: bool },
+    /// A learner that has stayed one becomes a voter.
+    Promoted(usize),
+    /// A member gives up its place, and nobody takes it.
+    Removed(usize),
+    /// A member and all learners that stay such are cut off from the others: the most that may follow a leader with the votes
+    /// of a few.
+    LeftWithLearners(usize),
     /// A bit of a table of a member flips.
     Rot(usize, u64),
     /// The disk of a member begins with nothing before so many milliseconds have passed.
@@ -110,6 +127,27 @@ impl Kind {
         )
     }
 
+    /// Whether it can begin now.
+    fn is_possible(&self, cluster: &Cluster) -> bool {
+        let role = |member: usize| cluster.members[member].role;
+        match *self {
+            Kind::Added { stands } => {
+                let is_allowed = !stands || cluster.learners().count() < LEARNERS_MAX;
+                cluster.may_change() && cluster.spare().is_some() && is_allowed
+            }
+            Kind::Promoted(member) => cluster.may_change() && role(member) == Role::Learner,
+            Kind::Removed(member) => {
+                let is_learner = role(member) == Role::Learner;
+                cluster.may_change() && (is_learner || cluster.voters() > VOTERS_MIN)
+            }
+            Kind::LeftWithLearners(member) => {
+                role(member) != Role::Learner && cluster.learners().next().is_some()
+            }
+            // What is lost twice is lost for good.
+            _ => !self.is_loss() || cluster.may_lose(),
+        }
+    }
+
     /// With the leader in its place, never a spare machine, and never a member twice.
     fn resolved(mut self, cluster: &Cluster) -> Kind {
         let members = cluster.members.len();
@@ -131,6 +169,9 @@ impl Kind {
             | Kind::WallClock(member, _)
             | Kind::Lost(member)
             | Kind::Replaced(member)
+            | Kind::Promoted(member)
+            | Kind::Removed(member)
+            | Kind::LeftWithLearners(member)
             | Kind::Rot(member, _)
             | Kind::SlowDisk(member, _)
             | Kind::Older(member)
@@ -140,17 +181,19 @@ impl Kind {
             | Kind::Swallowed(from, to)
             | Kind::Reset(from, to)
             | Kind::MoveLead(from, to) => (from, Some(to)),
-            Kind::AllDown { .. } | Kind::UsersPaused | Kind::AnswersLost(_) => return self,
+            Kind::AllDown { .. }
+            | Kind::Added { .. }
+            | Kind::UsersPaused
+            | Kind::AnswersLost(_) => return self,
         };
-        if *first == LEADER {
-            *first = cluster.leader();
-        }
-        *first = used(*first);
+        let named = |member: usize| match member {
+            LEADER => cluster.leader(),
+            LEARNER => cluster.learners().next().unwrap_or(0),
+            member => member,
+        };
+        *first = used(named(*first));
         if let Some(second) = second {
-            if *second == LEADER {
-                *second = cluster.leader();
-            }
-            *second = used(*second);
+            *second = used(named(*second));
             if second == first {
                 *second = used((*first + 1) % members);
             }
@@ -172,121 +215,6 @@ impl fmt::Display for Fault {
         let (from, to) = (self.from.as_millis(), self.to.as_millis());
         write!(f, "{from} to {to} ms: {:?}", self.kind)
     }
-}
-
-/// The faults of a run that lasts `span`, on so many machines. The last third of it has none that begins.
-pub(crate) fn plan(seed: u64, machines: usize, span: Duration, fills_disks: bool) -> Vec<Fault> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut faults = Vec::new();
-    // Some runs are rough, others give the members time.
-    let pause_max = [400, 1500, 4000][random.usize(0..3)];
-    let mut from = Duration::from_millis(random.u64(0..2500));
-    while from < span * 2 / 3 {
-        let member = match random.bool() {
-            true => LEADER,
-            false => random.usize(0..machines),
-        };
-        let other = random.usize(0..machines);
-        let seed = random.u64(..);
-        let kind = match random.u8(0..if fills_disks { 33 } else { 31 }) {
-            0..=1 => Kind::Down(member, End::Killed),
-            2..=3 => Kind::Down(member, End::PowerLoss { seed }),
-            4 => Kind::AllDown { seed },
-            5..=7 => Kind::Paused(member),
-            8..=9 => Kind::Deaf(member, other),
-            10 => Kind::Isolated(member),
-            11 => Kind::Slow(member, random.u64(5..200)),
-            12 => Kind::Reset(member, other),
-            13..=14 => Kind::AllPausedBut(random.usize(0..machines)),
-            15 => Kind::Drift(member, random.i64(-50_000..50_000)),
-            16 => Kind::BadFlush(member, random.u64(0..8)),
-            17 => Kind::Suspended(member),
-            18 => Kind::WallClock(member, random.i64(-100_000_000..100_000_000)),
-            19 => Kind::Lost(member),
-            20..=21 => Kind::Replaced(member),
-            22..=23 => Kind::Rot(member, seed),
-            24..=25 => Kind::SlowDisk(member, 1 << random.u32(0..12)),
-            26 => Kind::Older(member),
-            27..=28 => match random.bool() {
-                true => Kind::Swallowed(member, other),
-                false => Kind::Swallowed(other, member),
-            },
-            31..=32 => Kind::Full(member, 1 << random.u32(0..18)),
-            _ => Kind::MoveLead(member, other),
-        };
-        let longest = [50, 600, 3000, 9000][random.usize(0..4)];
-        let to = from + Duration::from_millis(random.u64(1..longest));
-        faults.push(Fault { kind, from, to });
-        if random.u8(0..6) == 0 {
-            // Nothing else begins: the others have time to go on without it.
-            let scene = match random.bool() {
-                true => overtaken(&mut random, machines, from),
-                false => vec![left_behind(&mut random, from)],
-            };
-            from = scene.iter().map(|fault| fault.to).max().unwrap_or(from);
-            faults.extend(scene);
-        }
-        from += Duration::from_millis(random.u64(1..pause_max));
-    }
-    faults
-}
-
-/// What happens to users over the network, beside the faults of the members they reach.
-pub(crate) fn plan_of_users(seed: u64, machines: usize, span: Duration) -> Vec<Fault> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let mut faults = Vec::new();
-    let mut from = Duration::from_millis(random.u64(0..3_000));
-    while from < span * 2 / 3 {
-        let member = match random.bool() {
-            true => LEADER,
-            false => random.usize(0..machines),
-        };
-        let user = random.usize(0..remote::MACHINES);
-        let of_user = |what| Kind::OfUser { user, member, what };
-        let kind = match random.u8(0..10) {
-            0..=1 => of_user(OfUser::Cut),
-            2 => of_user(OfUser::Deaf),
-            3 => of_user(OfUser::Swallowed),
-            4 => of_user(OfUser::Slow(random.u64(5..400))),
-            5..=6 => of_user(OfUser::Reset),
-            7..=8 => Kind::AnswersLost(user),
-            _ => Kind::UsersPaused,
-        };
-        let longest = match kind {
-            // The checker of histories has to try every write of unknown outcome.
-            Kind::AnswersLost(_) => 500,
-            _ => [50, 600, 3_000][random.usize(0..3)],
-        };
-        let to = from + Duration::from_millis(random.u64(1..longest));
-        faults.push(Fault { kind, from, to });
-        from += Duration::from_millis(random.u64(1..3_000));
-    }
-    faults
-}
-
-/// A member is paused for long enough that the others elect another leader, and nobody tells it when it goes on:
-/// soon after it was paused nothing comes to it any more.
-fn overtaken(random: &mut fastrand::Rng, machines: usize, from: Duration) -> Vec<Fault> {
-    let member = random.usize(0..machines);
-    let to = from + Duration::from_millis(random.u64(1200..3500));
-    let paused = Fault {
-        kind: Kind::Paused(member),
-        from,
-        to,
-    };
-    let isolated = Fault {
-        kind: Kind::Isolated(member),
-        from: from + Duration::from_millis(random.u64(0..20)),
-        to: to + Duration::from_millis(random.u64(100..1000)),
-    };
-    vec![paused, isolated]
-}
-
-/// The leader is cut off for long enough that the others elect another one.
-fn left_behind(random: &mut fastrand::Rng, from: Duration) -> Fault {
-    let to = from + Duration::from_millis(random.u64(1500..5000));
-    let kind = Kind::Isolated(LEADER);
-    Fault { kind, from, to }
 }
 
 /// The faults of a run, while it runs.
@@ -317,8 +245,7 @@ impl Injector {
         while self.waiting.last().is_some_and(|fault| fault.from <= now) {
             let mut fault = self.waiting.pop().expect("it was just seen");
             fault.kind = fault.kind.resolved(cluster);
-            // What is lost twice is lost for good.
-            if is_quiet || fault.kind.is_loss() && !cluster.may_lose() {
+            if is_quiet || !fault.kind.is_possible(cluster) {
                 continue;
             }
             cluster
@@ -411,6 +338,7 @@ impl Injector {
                             .set_path(other, member, |path| path.is_cut = true);
                     }
                 }
+                Kind::LeftWithLearners(member) => cut_with_learners(member, cluster),
                 Kind::Slow(member, millis) => {
                     let delay = Duration::from_millis(millis);
                     for other in (0..count).filter(|&other| other != member) {
@@ -447,6 +375,9 @@ impl Injector {
                 | Kind::Lost(_)
                 | Kind::Rot(..)
                 | Kind::Older(_)
+                | Kind::Added { .. }
+                | Kind::Promoted(_)
+                | Kind::Removed(_)
                 | Kind::Replaced(_) => {}
             }
         }
@@ -467,6 +398,20 @@ impl Injector {
             known.drift_ppm = drift[member];
             known.disk_delay = disk_delay[member];
             known.limit_space(space[member]);
+        }
+    }
+}
+
+/// Cuts a member and all learners off from the others.
+fn cut_with_learners(member: usize, cluster: &Cluster) {
+    let learners: Vec<_> = cluster.learners().collect();
+    let is_inside = |machine: usize| machine == member || learners.contains(&machine);
+    let machines = 0..cluster.members.len();
+    for inside in machines.clone().filter(|&machine| is_inside(machine)) {
+        for outside in machines.clone().filter(|&machine| !is_inside(machine)) {
+            let cut = |path: &mut Path| path.is_cut = true;
+            cluster.wire.set_path(inside, outside, cut);
+            cluster.wire.set_path(outside, inside, cut);
         }
     }
 }
@@ -498,6 +443,7 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
     let what = text.split(['(', ' ']).next().unwrap_or_default();
     let whom = match *kind {
         Kind::AllDown { .. } | Kind::UsersPaused | Kind::AnswersLost(_) => "all",
+        Kind::Added { .. } => "a spare machine",
         Kind::AllPausedBut(member) if member == leader => "all but the leader",
         Kind::AllPausedBut(_) => "all but a follower",
         Kind::Down(member, _)
@@ -514,6 +460,9 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         | Kind::WallClock(member, _)
         | Kind::Lost(member)
         | Kind::Replaced(member)
+        | Kind::Promoted(member)
+        | Kind::Removed(member)
+        | Kind::LeftWithLearners(member)
         | Kind::Rot(member, _)
         | Kind::SlowDisk(member, _)
         | Kind::Older(member)
@@ -523,6 +472,7 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
             known if known.client().is_none() => "one that starts",
             known if !known.runs() => "one that is paused",
             _ if member == leader => "the leader",
+            known if known.role == Role::Learner => "a learner",
             _ => "a follower",
         },
     };
@@ -530,6 +480,8 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         Kind::Down(_, End::Killed) => " (killed)",
         Kind::Down(_, End::PowerLoss { .. }) => " (power loss)",
         Kind::OfUser { what, .. } => what.name(),
+        Kind::Added { stands: true } => " (as a learner)",
+        Kind::Added { stands: false } => " (as a voter)",
         _ => "",
     };
     *cluster
@@ -558,6 +510,9 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         Kind::WallClock(member, by_ms) => cluster.members[member].jump_wall(by_ms),
         Kind::Lost(member) => cluster.lose(member),
         Kind::Replaced(member) => cluster.replace(member),
+        Kind::Added { stands } => cluster.add(stands),
+        Kind::Promoted(member) => cluster.promote(member),
+        Kind::Removed(member) => cluster.remove(member),
         Kind::Rot(member, seed) => cluster.members[member].rot(seed),
         Kind::Older(member) => cluster.copy_disk(member),
         Kind::OfUser {
@@ -576,6 +531,7 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Deaf(..)
         | Kind::Swallowed(..)
         | Kind::Isolated(_)
+        | Kind::LeftWithLearners(_)
         | Kind::Slow(..)
         | Kind::Drift(..) => {}
     }

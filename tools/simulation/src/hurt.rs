@@ -2,8 +2,8 @@
 //!
 //! The random faults come and go within seconds, and clients write all the time, which hides what an idle cluster lacks. So
 //! in the end, when all is well and nobody asks anything, the leader is hurt, and stays hurt. After a while in which the
-//! cluster may elect another leader, every other member must answer a linearizable read, and then take a put. And users over
-//! the network must find a member that does so, whichever they have talked to before.
+//! cluster may elect another leader, every other member must answer a linearizable read, and then take a put, and a learner an
+//! eventual read. And users over the network must find a member that does so, whichever they have talked to before.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use bowline_cluster::{LocalClient, ReadLevel};
 use bowline_replica::{Command, Op, PutOp, RangeOp, Txn};
 
 use crate::cluster::Cluster;
+use crate::member::{Member, Role};
 use crate::remote::program::{Answer, KEY};
 use crate::trace::name;
 
@@ -88,9 +89,9 @@ fn wait(cluster: &mut Cluster, span: Duration) {
 
 /// Asks every member but one for a read, and then for a put.
 fn ask_all(cluster: &mut Cluster, hurt: usize) -> Result<(), String> {
-    for what in [What::Read, What::Put] {
-        let members =
-            { cluster.members.iter() }.filter(|member| member.number != hurt && member.is_used());
+    for what in [What::Read, What::Put, What::Eventual] {
+        let members = { cluster.members.iter() }
+            .filter(|member| member.number != hurt && what.may_be_asked_of(member));
         let asked: Vec<_> = members
             .map(|member| {
                 let client = member.client().ok_or("it has no client")?;
@@ -145,6 +146,8 @@ fn ask_users(cluster: &mut Cluster) -> Result<(), String> {
 enum What {
     Read,
     Put,
+    /// What a learner is good for.
+    Eventual,
 }
 
 impl fmt::Display for What {
@@ -152,20 +155,28 @@ impl fmt::Display for What {
         f.write_str(match self {
             What::Read => "a linearizable read",
             What::Put => "a put",
+            What::Eventual => "an eventual read",
         })
     }
 }
 
 impl What {
+    fn may_be_asked_of(self, member: &Member) -> bool {
+        match self {
+            What::Eventual => member.role == Role::Learner,
+            What::Read | What::Put => member.is_used() && member.role != Role::Learner,
+        }
+    }
+
     async fn ask(self, client: LocalClient) -> Result<(), String> {
         match self {
-            What::Read => {
-                let range = RangeOp {
-                    key: KEY.to_vec(),
-                    ..RangeOp::default()
-                };
-                let read = client.range(&range, ReadLevel::Linearizable).await;
-                read.map(drop).map_err(|error| error.to_string())
+            What::Read => read(&client, ReadLevel::Linearizable).await,
+            What::Eventual => {
+                read(&client, ReadLevel::Eventual).await?;
+                match read(&client, ReadLevel::Linearizable).await {
+                    Ok(()) => Err("a learner has answered a linearizable read".to_owned()),
+                    Err(_) => Ok(()),
+                }
             }
             What::Put => {
                 let put = PutOp {
@@ -179,4 +190,13 @@ impl What {
             }
         }
     }
+}
+
+async fn read(client: &LocalClient, level: ReadLevel) -> Result<(), String> {
+    let range = RangeOp {
+        key: KEY.to_vec(),
+        ..RangeOp::default()
+    };
+    let read = client.range(&range, level).await;
+    read.map(drop).map_err(|error| error.to_string())
 }

@@ -15,10 +15,11 @@
 //! | `clients` | users of a member's process: they write and read, and write down what they saw |
 //! | `remote` | users over the network |
 //! | `history` | what all of them asked and were told |
-//! | `operator` | who removes and adds members |
+//! | `operator` | who removes, adds and promotes members |
 //! | `holders`, `subscribers` | users of leases, and of watches |
 //! | `told`, `register` | what watches tell: of everything, and of one register |
 //! | `hurt` | the last judge: with one member hurt, the others answer |
+//! | `options` | what decides about a run beside its seed |
 //! | `run` | one seed from beginning to end, with its judges |
 //! | `trace` | what happened, as text and as a hash |
 //! | `story` | what the members log, as a part of the text |
@@ -45,6 +46,7 @@ mod holders;
 mod hurt;
 mod member;
 mod operator;
+mod options;
 mod register;
 mod remote;
 mod run;
@@ -55,4 +57,5 @@ mod told;
 mod trace;
 mod wire;
 
-pub use run::{Options, Outcome, run};
+pub use options::Options;
+pub use run::{Outcome, run};

@@ -4,7 +4,7 @@
 //!
 //! One seed in ten has five members and one in fifty seven, unless `--members` says how many. In one seed of five disks are
 //! full at times, with `--full-disks` in all. In one of three the members are behind the shipped server, and there are users
-//! over the network, with `--served` in all.
+//! over the network, with `--served` in all. In one of eleven the membership grows and shrinks, with `--grows` in all.
 //!
 //! Each seed runs twice, each time in a process of its own, and both runs must be the same: in one process the second run
 //! would find counters of the first. With `--once` only every tenth seed does. A seed that fails is shrunk: faults are left
@@ -47,6 +47,7 @@ impl Arguments {
             // `--one` is given what applies.
             fills_disks: self.options.fills_disks || !self.is_one && seed.is_multiple_of(5),
             serves: self.options.serves || !self.is_one && seed % 6 == 1,
+            grows: self.options.grows || !self.is_one && seed % 11 == 3,
             ..self.options.clone()
         }
     }
@@ -97,6 +98,7 @@ fn arguments() -> Arguments {
             "--coverage" => parsed.tells_coverage = true,
             "--full-disks" => options.fills_disks = true,
             "--served" => options.serves = true,
+            "--grows" => options.grows = true,
             "--story" => options.tells_messages = true,
             "--wire" => options.traces_wire = true,
             count => parsed.seeds = number(count),
@@ -117,7 +119,7 @@ fn arguments() -> Arguments {
 fn usage(reason: &str) -> ! {
     eprintln!("{reason}");
     eprintln!(
-        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage] [--one] [--full-disks] [--served] [--story] [--wire]"
+        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage] [--one] [--full-disks] [--served] [--grows] [--story] [--wire]"
     );
     std::process::exit(2)
 }
@@ -205,6 +207,9 @@ fn to_run(seed: u64, options: &Options) -> Vec<String> {
     }
     if options.serves {
         arguments.push("--served".to_owned());
+    }
+    if options.grows {
+        arguments.push("--grows".to_owned());
     }
     if options.tells_messages {
         arguments.push("--story".to_owned());

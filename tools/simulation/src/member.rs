@@ -35,8 +35,10 @@ pub(crate) enum End {
 /// What a machine is to the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
-    /// Its member is in the membership.
+    /// Its member is in the membership and votes.
     Member,
+    /// Its member is in the membership as a learner, and stays one.
+    Learner,
     /// It has no member.
     Spare,
     /// Its disk is lost, and its member is still in the membership.
@@ -163,6 +165,8 @@ impl Member {
             scrub_interval: Duration::from_secs(3),
             corrupt_check_interval: Duration::from_secs(7),
             snapshot_entries: 200,
+            // Two that stay such, and one that is promoted.
+            learners_max: 3,
             kept_entries: 50,
             // So that some leases are recorded.
             lease_checkpoint_interval: Duration::from_millis(500),
@@ -290,7 +294,7 @@ impl Member {
 
     /// Whether its process may stop, or not start, without a failure of its disk.
     pub(crate) fn may_stop(&self) -> bool {
-        !matches!(self.role, Role::Member)
+        !matches!(self.role, Role::Member | Role::Learner)
     }
 
     /// Whether its files cannot grow without a limit.

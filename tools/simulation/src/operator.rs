@@ -1,4 +1,5 @@
-//! Who operates the cluster: builds a member anew whose disk is lost, and replaces one machine by another.
+//! Who operates the cluster: builds a member anew whose disk is lost, replaces one machine by another, and adds and removes
+//! members, also learners that stay such for a while.
 //!
 //! One job at a time. Its steps are the calls that an administrator makes, each through any member that answers,
 //! again and again until it succeeds: a call whose outcome is unknown is made once more, and an answer that it was
@@ -12,7 +13,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use crate::cluster::Cluster;
-use crate::member::{End, Role};
+use crate::member::Role;
 use crate::trace::name;
 use crate::wire::Wire;
 
@@ -31,17 +32,25 @@ enum Stage {
     Promote,
     /// The machine has its place and is a voter.
     Wait,
+    /// The machine has its place as a learner.
+    Stand,
 }
 
-/// What is done about one machine.
+/// A machine with its member.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) machine: usize,
+    pub(crate) id: u64,
+}
+
+/// What is done about one machine, or about one in the place of another.
 struct Job {
     /// The steps that are left, the next one last.
     stages: Vec<Stage>,
-    /// The machine whose member is removed, and the member.
-    leaves: usize,
-    removed: u64,
-    /// The machine that takes a place.
-    takes: usize,
+    /// The place that is given up.
+    leaves: Option<Place>,
+    /// The machine that takes a place, or another one.
+    takes: Option<usize>,
     /// The member that was added, if the call was answered.
     added: Option<u64>,
     /// Whether it is added as a learner, and promoted by a call.
@@ -87,13 +96,16 @@ impl Operator {
     }
 
     /// A machine's disk is lost. It is removed in a while and takes a new place.
-    pub(crate) fn rebuild(&mut self, machine: usize, member: u64, now: Duration) {
-        let stages = vec![Stage::Wait, Stage::Start, Stage::Add, Stage::Remove];
-        self.begin(stages, (machine, member), machine, now);
+    pub(crate) fn rebuild(&mut self, place: Place, is_learner: bool, now: Duration) {
+        let stages = match is_learner {
+            true => vec![Stage::Stand, Stage::Start, Stage::Add, Stage::Remove],
+            false => vec![Stage::Wait, Stage::Start, Stage::Add, Stage::Remove],
+        };
+        self.begin(stages, Some(place), Some(place.machine), now);
     }
 
     /// A spare machine takes a place, and then another one gives up its own.
-    pub(crate) fn replace(&mut self, machine: usize, member: u64, spare: usize, now: Duration) {
+    pub(crate) fn replace(&mut self, place: Place, spare: usize, now: Duration) {
         let stages = vec![
             Stage::Leave,
             Stage::Remove,
@@ -101,31 +113,60 @@ impl Operator {
             Stage::Start,
             Stage::Add,
         ];
-        self.begin(stages, (machine, member), spare, now);
+        self.begin(stages, Some(place), Some(spare), now);
+    }
+
+    /// A spare machine takes a place beside the others, as a voter or as a learner that stays one.
+    pub(crate) fn add(&mut self, spare: usize, stands: bool, now: Duration) {
+        let last = if stands { Stage::Stand } else { Stage::Wait };
+        self.begin(vec![last, Stage::Start, Stage::Add], None, Some(spare), now);
+    }
+
+    /// A learner that has stayed one becomes a voter.
+    pub(crate) fn promote(&mut self, learner: Place, now: Duration) {
+        self.job = Some(Job {
+            stages: vec![Stage::Wait, Stage::Promote],
+            leaves: None,
+            takes: Some(learner.machine),
+            added: Some(learner.id),
+            is_learner: true,
+        });
+        self.pause(now);
+    }
+
+    /// A member gives up its place.
+    pub(crate) fn remove(&mut self, place: Place, now: Duration) {
+        self.begin(vec![Stage::Leave, Stage::Remove], Some(place), None, now);
     }
 
     fn begin(
         &mut self,
         mut stages: Vec<Stage>,
-        (leaves, removed): (usize, u64),
-        takes: usize,
+        leaves: Option<Place>,
+        takes: Option<usize>,
         now: Duration,
     ) {
-        let is_learner = self.random.u8(0..3) == 0;
-        if is_learner {
-            let wait = stages.iter().position(|stage| *stage == Stage::Wait);
-            stages.insert(wait.expect("it has one") + 1, Stage::Promote);
+        let mut is_learner = stages.contains(&Stage::Stand);
+        // Some are added as learners and promoted at once.
+        if let Some(wait) = stages.iter().position(|stage| *stage == Stage::Wait)
+            && self.random.u8(0..3) == 0
+        {
+            stages.insert(wait + 1, Stage::Promote);
+            is_learner = true;
         }
-        self.pause_until = now + Duration::from_millis(self.random.u64(0..3_000));
-        self.asked = None;
         self.job = Some(Job {
             stages,
             leaves,
-            removed,
             takes,
             added: None,
             is_learner,
         });
+        self.pause(now);
+    }
+
+    fn pause(&mut self, now: Duration) {
+        self.pause_until = now + Duration::from_millis(self.random.u64(0..3_000));
+        self.asked = None;
     }
 
     /// Does what can be done now.
@@ -164,37 +205,20 @@ impl Operator {
         } else {
             match stage {
                 Stage::Remove | Stage::Add | Stage::Promote => {
-                    if stage == Stage::Remove && job.stages.contains(&Stage::Leave) {
+                    if let Some(place) = job.leaves
+                        && stage == Stage::Remove
+                        && job.stages.contains(&Stage::Leave)
+                    {
                         // Also if no answer comes.
-                        cluster.members[job.leaves].role = Role::Leaving;
+                        cluster.members[place.machine].role = Role::Leaving;
                     }
                     self.asked = job.ask(stage, cluster, &mut self.random);
                 }
-                Stage::Start => {
-                    let machines = cluster.members.len();
-                    cluster.members[job.takes].join(machines);
-                    cluster.start(job.takes);
-                    job.stages.pop();
-                }
-                Stage::Wait if cluster.has_place(job.takes) => {
-                    cluster.members[job.takes].role = Role::Member;
-                    job.stages.pop();
-                }
-                Stage::Leave if cluster.members[job.leaves].has_stopped() => {
-                    cluster.end(job.leaves, End::Killed);
-                    cluster.members[job.leaves].empty_disk();
-                    cluster.forget(job.leaves);
-                    cluster.members[job.leaves].role = Role::Spare;
-                    job.stages.pop();
-                }
-                Stage::Wait | Stage::Leave => {}
+                _ => job.go_on(stage, cluster),
             }
         }
         if job.stages.is_empty() {
-            let [leaves, takes] = [job.leaves, job.takes].map(name);
-            cluster
-                .trace
-                .note("operator", format_args!("{takes} is in place of {leaves}"));
+            job.note_end(cluster);
             self.job = None;
             self.done += 1;
         }
@@ -213,15 +237,54 @@ fn is_done(stage: Stage, answer: &Answer) -> bool {
 }
 
 impl Job {
+    /// Does a step that is no call, if it can be done.
+    fn go_on(&mut self, stage: Stage, cluster: &mut Cluster) {
+        let as_learner = stage == Stage::Stand;
+        match (stage, self.leaves, self.takes) {
+            (Stage::Start, _, Some(takes)) => {
+                let machines = cluster.members.len();
+                cluster.members[takes].join(machines);
+                cluster.start(takes);
+            }
+            (Stage::Wait | Stage::Stand, _, Some(takes))
+                if cluster.has_place(takes, as_learner) =>
+            {
+                cluster.members[takes].role = match as_learner {
+                    true => Role::Learner,
+                    false => Role::Member,
+                };
+            }
+            (Stage::Leave, Some(place), _) if cluster.members[place.machine].has_stopped() => {
+                cluster.retire(place.machine);
+            }
+            _ => return,
+        }
+        self.stages.pop();
+    }
+
     /// A call was done.
     fn reach(&mut self, cluster: &mut Cluster) {
         let stage = self.stages.pop();
-        if stage == Some(Stage::Remove) && self.stages.last() != Some(&Stage::Leave) {
-            cluster.end(self.leaves, End::Killed);
-            cluster.members[self.leaves].empty_disk();
-            cluster.forget(self.leaves);
-            cluster.members[self.leaves].role = Role::Spare;
+        if let Some(place) = self.leaves
+            && stage == Some(Stage::Remove)
+            && self.stages.last() != Some(&Stage::Leave)
+        {
+            cluster.retire(place.machine);
         }
+    }
+
+    /// Tells what was done, with the size of the cluster.
+    fn note_end(&self, cluster: &mut Cluster) {
+        let (voters, learners) = (cluster.voters(), cluster.learners().count());
+        let leaves = self.leaves.map(|place| name(place.machine));
+        let what = match (self.takes.map(name), leaves) {
+            (Some(takes), Some(leaves)) => format!("{takes} is in place of {leaves}"),
+            (Some(takes), None) => format!("{takes} has a place, or another one than before"),
+            (None, leaves) => format!("{} has none any more", leaves.unwrap_or_default()),
+        };
+        cluster.trace.note("operator", what);
+        let size = format!("the cluster has {voters} voters and {learners} learners");
+        *cluster.met.entry(size).or_default() += 1;
     }
 
     /// Asks any member that is not concerned.
@@ -231,21 +294,23 @@ impl Job {
         cluster: &Cluster,
         random: &mut fastrand::Rng,
     ) -> Option<Arc<Mutex<Option<Answer>>>> {
+        let leaves = self.leaves.map(|place| place.machine);
         let others: Vec<_> = { cluster.members.iter() }
-            .filter(|member| ![self.leaves, self.takes].contains(&member.number))
-            .filter(|member| member.role == Role::Member && member.runs())
+            .filter(|member| ![leaves, self.takes].contains(&Some(member.number)))
+            .filter(|member| matches!(member.role, Role::Member | Role::Learner) && member.runs())
             .filter_map(|member| Some((member, member.client()?)))
             .collect();
         let (member, client) = others.get(random.usize(0..others.len().max(1)))?;
-        let url = Wire::url(self.takes);
+        let url = Wire::url(self.takes.unwrap_or_default());
+        let removed = self.leaves.map(|place| place.id);
         let call = match stage {
-            Stage::Remove => remove(client.clone(), self.removed),
+            Stage::Remove => remove(client.clone(), removed?),
             Stage::Add => add(client.clone(), url, self.is_learner),
             _ => {
                 // Whether it is a learner or was promoted already, by a call whose outcome is unknown. Before the one who asks
                 // knows of the removal, the member that had the machine before may be there, too.
                 let known = client.members();
-                let mut places = known.iter().filter(|known| known.id != self.removed);
+                let mut places = known.iter().filter(|known| Some(known.id) != removed);
                 let mut place = || places.find(|known| known.peer_urls.contains(&url));
                 let id = self.added.or_else(|| place().map(|known| known.id))?;
                 promote(client.clone(), id)

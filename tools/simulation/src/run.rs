@@ -21,7 +21,7 @@
 //! - no member stops by itself, and no task panics.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Once;
 use std::time::Duration;
@@ -30,9 +30,10 @@ use bowline_testing::linear;
 
 use crate::cluster::Cluster;
 use crate::entropy;
-use crate::faults::{Injector, plan, plan_of_users};
+use crate::faults::{Injector, plan, plan_of_members, plan_of_users};
 pub use crate::history::Counts;
 use crate::hurt;
+use crate::options::Options;
 use crate::story::Story;
 
 /// How long the checker of histories may take.
@@ -44,39 +45,6 @@ const PROGRESS_WITHIN: Duration = Duration::from_secs(10);
 const READ_WITHIN: Duration = Duration::from_secs(1);
 /// How often the members' contents are compared.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
-
-/// The settings of a run.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// How many members there are.
-    pub members: usize,
-    /// How long clients work, in virtual time.
-    pub virtual_seconds: u64,
-    /// The faults that are left out, by their number.
-    pub without: BTreeSet<usize>,
-    /// Whether disks are full at times.
-    pub fills_disks: bool,
-    /// Whether the members are behind the shipped server, and there are users over the network.
-    pub serves: bool,
-    /// Whether the trace has what members send each other: votes, entries, snapshots.
-    pub tells_messages: bool,
-    /// Whether the trace has what arrives on each connection.
-    pub traces_wire: bool,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            members: 3,
-            virtual_seconds: 60,
-            without: BTreeSet::new(),
-            fills_disks: false,
-            serves: false,
-            tells_messages: false,
-            traces_wire: false,
-        }
-    }
-}
 
 /// What came of a run.
 #[derive(Clone, Debug)]
@@ -141,15 +109,13 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     entropy::set_time(Some(Duration::ZERO));
     fastrand::seed(seed);
     let span = Duration::from_secs(options.virtual_seconds);
-    let mut planned = plan(
-        fastrand::u64(..),
-        options.members + 1,
-        span,
-        options.fills_disks,
-    );
+    let machines = options.machines();
+    let mut planned = plan(fastrand::u64(..), machines, span, options.fills_disks);
     if options.serves {
-        let of_users = plan_of_users(fastrand::u64(..), options.members + 1, span);
-        planned.extend(of_users);
+        planned.extend(plan_of_users(fastrand::u64(..), machines, span));
+    }
+    if options.grows {
+        planned.extend(plan_of_members(fastrand::u64(..), machines, span));
     }
     let faults = planned.iter().map(ToString::to_string).collect();
     let left: Vec<_> = { planned.into_iter().enumerate() }
@@ -157,12 +123,7 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
         .map(|(_, fault)| fault)
         .collect();
     let mut injector = Injector::new(left);
-    let mut cluster = Cluster::new(
-        options.members,
-        fastrand::u64(..),
-        options.serves,
-        options.traces_wire,
-    );
+    let mut cluster = Cluster::new(options, fastrand::u64(..));
     let trace = cluster.trace.clone();
     let history = cluster.history.clone();
     let story = Story {

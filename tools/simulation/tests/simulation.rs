@@ -61,6 +61,11 @@ fn users_over_the_network_keep_their_promises() {
 }
 
 #[test]
+fn members_that_come_and_go_keep_their_promises() {
+    keep_their_promises(&[2, 9], &["--grows"]);
+}
+
+#[test]
 fn a_cluster_under_faults_keeps_its_promises() {
     simulate(1, 4, 10);
     if let Some(fresh) = Seed::fresh("-p bowline-simulation --test simulation") {
