@@ -117,7 +117,7 @@ impl EdgeKey {
     /// ```
     /// # use bowline_types::{Attributes, BlockId, EdgeKey};
     /// let (app, lib) = (BlockId::from_name("app"), BlockId::from_name("lib"));
-    /// let attributes = Attributes::from([("version".to_owned(), "1.2".to_owned())]);
+    /// let attributes = Attributes::from([("version".to_owned(), "1.2".into())]);
     /// let edge = EdgeKey::new(app, "depends_on", lib).with_attributes(attributes);
     /// assert_eq!(edge.attributes["version"], "1.2");
     /// ```

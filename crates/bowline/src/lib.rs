@@ -47,6 +47,11 @@ struct Readme;
 #[doc = include_str!("../../../docs/guide/embedding.md")]
 struct EmbeddingGuide;
 
+/// The examples of the page about Cypher.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/cypher.md")]
+struct CypherPage;
+
 mod builder;
 mod check;
 mod commit_queue;

@@ -110,6 +110,38 @@ impl Served {
     }
 }
 
+/// Attributes keep their types over the network, and weigh and filter as their numbers and texts do.
+#[test]
+fn attributes_of_every_type_are_the_same_on_a_server() {
+    let served = Served::start();
+    let values = r#"--attr-json n=41 --attr-json f=2.5 --attr-json b=true --attr-json l=[1,"x",null] --attr t=x"#;
+    let times = r#"--attr-json d={"$date":"2026-11-29"} --attr-json z={"$date_time":"2026-11-29T12:00+01:00[Europe/Berlin]"}"#;
+    served.both(&format!("block put ann --kind person {values} {times}"), 0);
+    served.both("block put bob --kind person", 0);
+    served.both(
+        "edge put ann knows bob --attr-json km=7 --attr-json u={\"$duration\":\"P1M\"}",
+        0,
+    );
+    let block = served.both("-o json block get ann", 0);
+    for part in [
+        r#""n":41"#,
+        r#""f":2.5"#,
+        r#""l":[1,"x",null]"#,
+        r#""d":{"$date":"2026-11-29"}"#,
+        r#""z":{"$date_time":"2026-11-29T12:00+01:00[Europe/Berlin]"}"#,
+    ] {
+        assert!(block.contains(part), "{part}: {block}");
+    }
+    let edge = served.both("-o json edge get ann knows bob", 0);
+    assert!(edge.contains(r#""km":7,"u":{"$duration":"P1M"}"#), "{edge}");
+    served.both("-o json graph reach ann --where km=7", 0);
+    let path = served.both("graph path ann bob --weight km", 0);
+    assert!(path.contains('7'), "{path}");
+    served.both("block put ann --kind person --attr-json n=x", 2);
+    let refused = served.remote("graph query RETURN");
+    assert_eq!(refused.code, 2, "{}", refused.stderr);
+}
+
 #[test]
 fn graph_commands_print_the_same_for_a_directory_and_a_server() {
     let served = Served::start();

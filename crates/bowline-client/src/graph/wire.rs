@@ -183,15 +183,26 @@ impl IntoWire for GraphWrite {
     fn into_wire(self) -> pb::GraphWrite {
         use pb::graph_write::Write;
         let write = match self {
-            GraphWrite::PutBlock(block) => Write::PutBlock(block.into_wire()),
+            GraphWrite::PutBlock(block) => {
+                let block = block.into_wire();
+                match block.typed_attributes.is_empty() {
+                    true => Write::PutBlock(block),
+                    false => Write::PutTypedBlock(block),
+                }
+            }
             GraphWrite::DeleteBlock(id) => Write::DeleteBlock(id_bytes(id)),
             GraphWrite::PutEdge(edge) => {
                 let (attributes, typed_attributes) = to_wire(edge.attributes);
-                Write::PutEdge(pb::Edge {
+                let is_plain = typed_attributes.is_empty();
+                let edge = pb::Edge {
                     key: Some(EdgeKey::new(edge.source, edge.kind, edge.target).into_wire()),
                     attributes,
                     typed_attributes,
-                })
+                };
+                match is_plain {
+                    true => Write::PutEdge(edge),
+                    false => Write::PutTypedEdge(edge),
+                }
             }
             GraphWrite::DeleteEdge(key) => Write::DeleteEdge(key.into_wire()),
         };

@@ -308,7 +308,7 @@ impl<'a> AttributeRef<'a> {
     /// let graph = db.snapshot().graph();
     /// graph.visit_block(BlockId(1), |found| {
     ///     let stars = found.attributes.get("stars").expect("it is there");
-    ///     assert_eq!(stars.to_value(), 40.into());
+    ///     assert_eq!(stars.to_value(), bowline::AttributeValue::Int(40));
     /// })?;
     /// # Ok::<(), bowline::Error>(())
     /// ```

@@ -113,7 +113,7 @@ pub(crate) fn writes(request: pb::WriteRequest) -> Result<Vec<GraphWrite>, Fault
 /// One write.
 pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
     Ok(match write.write {
-        Some(Write::PutBlock(block)) => GraphWrite::PutBlock(Block {
+        Some(Write::PutBlock(block) | Write::PutTypedBlock(block)) => GraphWrite::PutBlock(Block {
             id: id(&block.id)?,
             kind: block.kind,
             content: block.content,
@@ -121,7 +121,7 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
                 .map_err(Fault::Invalid)?,
         }),
         Some(Write::DeleteBlock(bytes)) => GraphWrite::DeleteBlock(id(&bytes)?),
-        Some(Write::PutEdge(edge)) => {
+        Some(Write::PutEdge(edge) | Write::PutTypedEdge(edge)) => {
             let (source, kind, target) = key(edge.key.unwrap_or_default())?;
             GraphWrite::PutEdge(Edge {
                 source,

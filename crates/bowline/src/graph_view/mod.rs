@@ -327,7 +327,7 @@ impl Graph {
     /// let id = BlockId::from_name("svc/billing");
     /// db.transact(|tx| tx.put_block(&Block::new(id, "service").attribute("tier", "1")))?;
     /// let graph = db.snapshot().graph();
-    /// let tier = graph.visit_block(id, |block| block.attributes.get("tier").map(str::to_owned))?;
+    /// let tier = graph.visit_block(id, |block| block.attributes.text("tier").map(str::to_owned))?;
     /// assert_eq!(tier.flatten().as_deref(), Some("1"));
     /// # Ok(())
     /// # }

@@ -174,7 +174,7 @@ impl Traverse {
     /// })?;
     /// let graph = db.snapshot().graph();
     /// let near = graph.traverse(a).run_where(|link| {
-    ///     let latency_ms = link.attributes.get("latency_ms").and_then(|text| text.parse().ok());
+    ///     let latency_ms = link.attributes.get("latency_ms").and_then(|value| value.as_number());
     ///     latency_ms.is_some_and(|latency_ms: f64| latency_ms < 10.0)
     /// })?;
     /// assert_eq!(near.ids().collect::<Vec<_>>(), [a, b]);

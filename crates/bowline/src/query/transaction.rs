@@ -9,6 +9,7 @@ use bowline_query::{
     StoreResult, Value,
 };
 
+use crate::graph_view::Graph as SnapshotGraph;
 use crate::graph_view::queried::{self, edges_behind, relationship};
 use crate::handle::Shared;
 use crate::transaction::Transaction;
@@ -77,6 +78,7 @@ pub(super) fn run<'q>(
     let query = query(tx.shared());
     let together = tx.draft_mut().begin_together();
     let mut graph = TransactionGraph {
+        counts: tx.snapshot().graph(),
         tx: RefCell::new(tx),
     };
     let answer = query.run_mut(&mut graph, parameters);
@@ -87,6 +89,8 @@ pub(super) fn run<'q>(
 /// A transaction whose reads are asked for through a shared borrow.
 struct TransactionGraph<'t> {
     tx: RefCell<&'t mut Transaction>,
+    /// The graph without the own writes, for the counts that plans rest on.
+    counts: SnapshotGraph,
 }
 
 /// The kind of a block with these labels.
@@ -195,11 +199,11 @@ impl Graph for TransactionGraph<'_> {
     }
 
     fn node_count(&self, label: Option<&str>) -> StoreResult<u64> {
-        self.tx.borrow().snapshot().graph().node_count(label)
+        self.counts.node_count(label)
     }
 
     fn relationship_count(&self, kind: Option<&str>) -> StoreResult<u64> {
-        self.tx.borrow().snapshot().graph().relationship_count(kind)
+        self.counts.relationship_count(kind)
     }
 }
 
