@@ -7,6 +7,7 @@ use crate::compile::{self, Compiled};
 use crate::error::{Class, Detail, Error, Result, Span};
 use crate::execute::{Access, Context, Effects, Limits, Setting, materialize, open};
 use crate::graph::{Graph, GraphMut};
+use crate::plan::show;
 use crate::syntax;
 use crate::value::{Name, Properties, Value};
 
@@ -188,6 +189,22 @@ impl<'q> Query<'q> {
                 }
             })
             .map_err(|error| error.in_text(self.text))
+    }
+
+    /// How the query is run, an operator a line, each above those that it reads from. Nothing is read but counts.
+    ///
+    /// ```
+    /// use bowline_query::{MemoryGraph, Query};
+    ///
+    /// let text = "MATCH (a:A)-[:T]->(b) WHERE b.p > 1 RETURN a.p";
+    /// let shown = Query::new(text).explain(&MemoryGraph::new()).unwrap();
+    /// let expected = "Project a.p\n  Filter b.p > 1\n    Expand (a)-[:T]->(b)\n      Scan (a:A), about 0 nodes\n";
+    /// assert_eq!(shown, expected);
+    /// ```
+    pub fn explain(&self, graph: &dyn Graph) -> Result<String> {
+        let prepared = self.plan(graph)?;
+        let compiled = &prepared.compiled;
+        Ok(show(&compiled.plan, self.text, &compiled.names, graph)?)
     }
 
     /// Runs a query that reads.

@@ -278,3 +278,67 @@ fn integers_do_not_wrap() {
     }
     assert_eq!(detail("RETURN 1 / 0"), Detail::DivisionByZero);
 }
+
+#[test]
+fn a_plan_is_shown_with_the_names_of_the_query() {
+    let graph = graph("CREATE (:A {p: 1})-[:T]->(:B), (:A)");
+    let shown = |text| Query::new(text).explain(&graph).unwrap();
+    assert_eq!(
+        shown(
+            "MATCH (a:A)-[:T*1..3]->(b) OPTIONAL MATCH (b)<-[:S]-(c:C) RETURN a.p AS p, count(c) ORDER BY p LIMIT 3"
+        ),
+        "Limit 3\n\
+         \x20 Sort by p, the first 3\n\
+         \x20   Aggregate count(c) by a.p\n\
+         \x20     Optional: each row with those of, or with nulls\n\
+         \x20         Filter (c:C)\n\
+         \x20           Expand (b)<-[:S]-(c)\n\
+         \x20             Node (b)\n\
+         \x20       Expand (a)-[:T*1..3]->(b)\n\
+         \x20         Scan (a:A), about 2 nodes\n"
+    );
+    let writes = shown("MATCH (a:A) MERGE (a)-[:T]->(b:B) SET b.p = a.p DELETE a");
+    for part in [
+        "Delete a",
+        "Set b.p = a.p",
+        "Merge: create (b:B), (a)-[:T]->(b) unless",
+        "Scan (a:A)",
+    ] {
+        assert!(writes.contains(part), "{part}: {writes}");
+    }
+    // Every operator has a line.
+    let shown = shown(
+        "MATCH p = shortestPath((a:A)-[:T*]-(b:B)) UNWIND nodes(p) AS n WITH DISTINCT n SKIP 1 RETURN n.p AS p \
+         UNION MATCH (c) REMOVE c.p RETURN c.p AS p",
+    );
+    for part in [
+        "Shortest path (a)-[:T*1..]-(b)",
+        "Unwind nodes(p) as n",
+        "Distinct n",
+        "Skip 1",
+        "Union of",
+        "Remove c.p",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
+fn a_scan_tells_its_own_label_and_no_other() {
+    let graph = graph("CREATE (:A {p: 1}), (:A:B {p: 2}), (:B {p: 3})");
+    for text in [
+        "MATCH (n:A) WHERE n:B RETURN n.p",
+        "MATCH (n:A:B) RETURN n.p",
+        "MATCH (n:A) MATCH (n:B) RETURN n.p",
+        "MATCH (n:A&B) RETURN n.p",
+    ] {
+        assert_eq!(rows(&graph, text), ["2"], "{text}");
+    }
+    assert_eq!(
+        rows(&graph, "MATCH (n:A), (m:B) WHERE n.p = m.p RETURN n.p"),
+        ["2"]
+    );
+    assert_eq!(rows(&graph, "MATCH (n:A|B) RETURN count(n)"), ["3"]);
+    let shown = Query::new("MATCH (n:A) RETURN n").explain(&graph).unwrap();
+    assert!(!shown.contains("Filter"), "{shown}");
+}

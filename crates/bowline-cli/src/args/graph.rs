@@ -275,6 +275,7 @@ pub enum Graph {
   bowline graph query 'MATCH (p:person)-[:knows]->(q) RETURN p.name, q.name'
   bowline graph query 'MATCH (p:person {name: $name})-[:knows*1..3]->(q) RETURN DISTINCT q' --param name=ann
   bowline graph query 'MERGE (p:person {name: $name}) SET p.age = $age' --param name=ann --param-json age=41
+  bowline graph query 'MATCH (p:person)-[:knows]->(q) RETURN q.name' --explain
   bowline -o json graph query - --rev 5 < query.cypher")]
     Query(Queried),
     /// An algorithm.
@@ -321,6 +322,9 @@ pub struct Queried {
     /// As it was at this revision
     #[arg(long, value_name = "REVISION")]
     pub rev: Option<Revision>,
+    /// Show how the query would be run, and run nothing
+    #[arg(long)]
+    pub explain: bool,
     /// How a write is acknowledged.
     #[command(flatten)]
     pub write: Write,

@@ -50,10 +50,12 @@ fn every_command_has_examples_of_itself_and_all_of_them_parse() {
         for line in lines.lines().take_while(|line| !line.is_empty()) {
             // Whatever the shell does with the output is not for us to parse.
             let called = &line[line.find("bowline").unwrap_or_else(|| panic!("{line}"))..];
-            let called = called
-                .split([' '])
-                .take_while(|word| !matches!(*word, "|" | "<" | ">"));
-            let called: Vec<&str> = called.collect();
+            let words = shlex::split(called).unwrap_or_else(|| panic!("{line}"));
+            let called: Vec<&str> = words
+                .iter()
+                .map(String::as_str)
+                .take_while(|word| !matches!(*word, "|" | "<" | ">"))
+                .collect();
             let parsed = Cli::try_parse_from(&called);
             assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
             own |= format!("{} ", called.join(" ")).contains(&format!("{path} "))

@@ -1,8 +1,10 @@
 //! `graph query`: Cypher over a directory.
 
+use std::io::Write as _;
+
 use bowline::cypher::{self, Effects, Parameters, Query};
 
-use crate::args::Queried;
+use crate::args::{Output, Queried};
 use crate::context::{Context, counted};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
@@ -40,6 +42,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Queried) -> Result<(), F
         return Err(Failure::new(Exit::Usage, told));
     }
     match writes(&text)? {
+        _ if args.explain => explain(context, args, &text),
         true => write(context, args, &text, &parameters),
         false => read(context, args, &text, &parameters),
     }
@@ -53,6 +56,31 @@ fn writes(text: &str) -> Result<bool, Failure> {
         Some(_) => return Ok(false),
     };
     Ok(query.plan(&bowline_query::MemoryGraph::new())?.writes())
+}
+
+/// Shows the plan. Its counts are those of the directory.
+fn explain(context: &mut Context<'_, '_>, args: &Queried, text: &str) -> Result<(), Failure> {
+    let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
+    let asked = Query::new(text).revision()?.map(bowline::Revision::new);
+    let view = target.at(asked.or(args.rev))?;
+    let View::Local(snapshot) = &view else {
+        return Err(Failure::new(Exit::Internal, "a directory is local"));
+    };
+    let plan = snapshot.build_query(text).explain(&snapshot.graph())?;
+    match context.global.output {
+        Output::Json => context.record(&[("plan", plan.into())]),
+        Output::Table => Ok(context
+            .streams
+            .stdout
+            .write_all(line_by_line(&plan).as_bytes())?),
+    }
+}
+
+/// The lines of a text, in which nothing moves the cursor.
+fn line_by_line(text: &str) -> String {
+    text.lines()
+        .map(|line| bowline::text::escape(line.as_bytes()).into_owned() + "\n")
+        .collect()
 }
 
 fn read(

@@ -57,6 +57,23 @@ fn a_query_writes_and_reads_a_directory() {
     ] {
         assert_eq!(rows(&place, line), "{\"n\":1}\n");
     }
+    let plan = [
+        "graph",
+        "query",
+        "MATCH (p:person) WHERE p.age > 40 SET p.old = true",
+        "--explain",
+    ];
+    let plan = place.run_words(&plan);
+    assert_eq!(plan.code, 0, "{}", plan.stderr);
+    let expected = "Discard\n  Set p.old = true\n";
+    assert!(plan.stdout.starts_with(expected), "{}", plan.stdout);
+    assert!(
+        plan.stdout
+            .ends_with("Filter p.age > 40\n        Scan (p:person), about 2 nodes\n"),
+        "{}",
+        plan.stdout
+    );
+    assert_eq!(rows(&place, &["MATCH (p {old: true}) RETURN p"]), "");
     // What is exported is imported again, with its types.
     let exported = place.ok("export -");
     assert!(exported.contains(r#""age":41"#), "{exported}");

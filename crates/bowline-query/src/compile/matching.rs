@@ -129,7 +129,7 @@ impl Compiler<'_> {
                         binding.slot
                     }
                     None => {
-                        let slot = self.slot();
+                        let slot = self.named_slot(&ident.name);
                         scope.bind(ident.name.clone(), slot, Type::Node);
                         slot
                     }
@@ -167,7 +167,7 @@ impl Compiler<'_> {
                     binding.slot
                 }
                 None => {
-                    let slot = self.slot();
+                    let slot = self.named_slot(&ident.name);
                     scope.bind(ident.name.clone(), slot, kind);
                     slot
                 }
@@ -178,7 +178,7 @@ impl Compiler<'_> {
             if scope.contains(&ident.name) {
                 return Err(already_bound(ident));
             }
-            let slot = self.slot();
+            let slot = self.named_slot(&ident.name);
             scope.bind(ident.name.clone(), slot, Type::Path);
         }
         Ok(PatternSlots {
@@ -330,6 +330,11 @@ impl Compiler<'_> {
                 .labels
                 .as_ref()
                 .and_then(|l| l.conjunction()?.into_iter().next());
+            if let Some(ast::Labels::Name(label)) = &node.labels {
+                // The scan tells it.
+                let is_told = |it: &Condition| is_label_test(&it.predicate, slot, label);
+                progress.conditions.retain(|it| !is_told(it));
+            }
             progress.wrap(|input| Plan::Scan { input, slot, label });
         } else {
             progress.wrap(|input| Plan::IsNode {
@@ -451,6 +456,16 @@ impl Compiler<'_> {
 
 fn length(length: (Option<u64>, Option<u64>)) -> (u64, u64) {
     (length.0.unwrap_or(1), length.1.unwrap_or(u64::MAX))
+}
+
+/// Whether an expression only asks for a label of a node.
+fn is_label_test(predicate: &Expr, slot: Slot, label: &Name) -> bool {
+    match &predicate.kind {
+        Kind::HasLabels(of, ast::Labels::Name(asked)) => {
+            asked == label && matches!(of.kind, Kind::Slot(held) if held == slot)
+        }
+        _ => false,
+    }
 }
 
 fn property_equals(slot: Slot, name: Name, value: Expr) -> Expr {

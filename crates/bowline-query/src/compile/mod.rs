@@ -27,6 +27,8 @@ mod scope;
 mod types;
 mod update;
 
+use std::collections::BTreeMap;
+
 use crate::call::Procedures;
 use crate::error::{Detail, Error, Result, Span};
 use crate::graph::Graph;
@@ -44,6 +46,8 @@ pub(crate) struct Compiled {
     pub slots: usize,
     pub writes: bool,
     pub parameters: Vec<(Name, Span)>,
+    /// Of the variables of the query.
+    pub names: BTreeMap<Slot, Name>,
 }
 
 /// Compiles a query. The graph gives statistics only.
@@ -61,6 +65,7 @@ pub(crate) fn compile(
         in_aggregate: false,
         aggregates_allowed: false,
         parameters: Vec::new(),
+        names: BTreeMap::new(),
     };
     let (plan, columns) = compiler.query(query, &Scope::default(), true)?;
     let columns = columns
@@ -74,6 +79,7 @@ pub(crate) fn compile(
         slots: compiler.slots,
         writes,
         parameters: compiler.parameters,
+        names: compiler.names,
     })
 }
 
@@ -99,6 +105,7 @@ struct Compiler<'c> {
     in_aggregate: bool,
     aggregates_allowed: bool,
     parameters: Vec<(Name, Span)>,
+    names: BTreeMap<Slot, Name>,
 }
 
 impl Compiler<'_> {
@@ -111,6 +118,13 @@ impl Compiler<'_> {
         let message = format!("the query needs more than {OPERATORS_MAX} operators");
         Err(Error::syntax(Detail::QueryTooLong, message, span)
             .help("split it, or pass a list of maps as a parameter and UNWIND it"))
+    }
+
+    /// The slot of a variable.
+    fn named_slot(&mut self, name: &Name) -> Slot {
+        let slot = self.slot();
+        self.names.insert(slot, name.clone());
+        slot
     }
 
     fn slot(&mut self) -> Slot {

@@ -240,7 +240,7 @@ impl Compiler<'_> {
             let slot = match compiled.kind {
                 Kind::Slot(slot) => slot,
                 _ => {
-                    let slot = self.slot();
+                    let slot = self.named_slot(name);
                     computed.push((slot, compiled));
                     slot
                 }
@@ -311,7 +311,7 @@ impl Compiler<'_> {
                     let slot = match compiled.kind {
                         Kind::Slot(slot) => slot,
                         _ => {
-                            let slot = self.slot();
+                            let slot = self.named_slot(name);
                             computed.push((slot, compiled));
                             slot
                         }

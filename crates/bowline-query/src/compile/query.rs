@@ -310,7 +310,7 @@ impl Compiler<'_> {
         if scope.contains(&variable.name) {
             return Err(already_bound(variable));
         }
-        let slot = self.slot();
+        let slot = self.named_slot(&variable.name);
         let mut next = scope.clone();
         let element = if element == Type::Null {
             Type::Any
@@ -608,7 +608,7 @@ impl Compiler<'_> {
             if next.contains(&variable.name) {
                 return Err(already_bound(variable));
             }
-            let slot = self.slot();
+            let slot = self.named_slot(&variable.name);
             next.bind(variable.name.clone(), slot, signature.outputs[at].1);
             outputs.push((at, slot));
         }

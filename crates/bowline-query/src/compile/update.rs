@@ -86,6 +86,7 @@ impl Compiler<'_> {
             let properties = self.new_properties(step.properties.as_ref(), scope)?;
             let slot = self.slot();
             if let Some(ident) = &step.variable {
+                self.names.insert(slot, ident.name.clone());
                 scope.bind(ident.name.clone(), slot, Type::Relationship);
             }
             let (source, target) = match step.direction {
@@ -135,6 +136,7 @@ impl Compiler<'_> {
         let labels = Self::plain_labels(node.labels.as_ref(), node.at.0)?;
         let slot = self.slot();
         if let Some(ident) = &node.variable {
+            self.names.insert(slot, ident.name.clone());
             scope.bind(ident.name.clone(), slot, Type::Node);
         }
         creation.nodes.push(CreateNode {
