@@ -18,6 +18,7 @@
 //!
 //! ```text
 //!   query      text, settings, answers: what a caller uses
+//!   explain    plans as text
 //!   execute    operators that yield rows
 //!   compile    from tree to plan: names, types, order of work
 //!   plan       operators and expressions with resolved names
@@ -40,6 +41,7 @@ mod call;
 mod compile;
 mod error;
 mod execute;
+mod explain;
 mod function;
 mod graph;
 mod memory;

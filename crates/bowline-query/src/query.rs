@@ -6,8 +6,8 @@ use crate::call::{NoProcedures, Procedures};
 use crate::compile::{self, Compiled};
 use crate::error::{Class, Detail, Error, Result, Span};
 use crate::execute::{Access, Context, Effects, Limits, Setting, materialize, open};
+use crate::explain::explain;
 use crate::graph::{Graph, GraphMut};
-use crate::plan::show;
 use crate::syntax;
 use crate::value::{Name, Properties, Value};
 
@@ -204,7 +204,7 @@ impl<'q> Query<'q> {
     pub fn explain(&self, graph: &dyn Graph) -> Result<String> {
         let prepared = self.plan(graph)?;
         let compiled = &prepared.compiled;
-        Ok(show(&compiled.plan, self.text, &compiled.names, graph)?)
+        Ok(explain(&compiled.plan, self.text, &compiled.names, graph)?)
     }
 
     /// Runs a query that reads.

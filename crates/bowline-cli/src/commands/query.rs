@@ -1,7 +1,5 @@
 //! `graph query`: Cypher over a directory.
 
-use std::io::Write as _;
-
 use bowline::cypher::{self, Effects, Parameters, Query};
 
 use crate::args::{Output, Queried};

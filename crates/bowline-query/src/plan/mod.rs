@@ -7,14 +7,11 @@
 
 mod expression;
 mod operator;
-mod show;
 
 pub(crate) use expression::{Expr, Kind, MapPart, PathPart};
 pub(crate) use operator::{
     Aggregate, AggregateKind, CreateNode, CreateRelationship, Expansion, Plan, Remove, Set,
 };
-
-pub(crate) use show::show;
 
 /// The place of a variable in a row.
 pub(crate) type Slot = usize;

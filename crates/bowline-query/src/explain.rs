@@ -8,14 +8,16 @@ use std::fmt::Write as _;
 
 use bowline_types::Direction;
 
-use super::{CreateNode, CreateRelationship, Expansion, Expr, Kind, Plan, Remove, Set, Slot};
 use crate::error::StoreError;
 use crate::graph::Graph;
+use crate::plan::{
+    Aggregate, CreateNode, CreateRelationship, Expansion, Expr, Kind, Plan, Remove, Set, Slot,
+};
 use crate::syntax::ast::Shortest;
 use crate::value::Name;
 
 /// Shows a plan of a text, whose variables have these names. Scans say how many nodes the graph has for them, about.
-pub(crate) fn show(
+pub(crate) fn explain(
     plan: &Plan,
     text: &str,
     names: &BTreeMap<Slot, Name>,
@@ -117,7 +119,7 @@ impl Shown<'_> {
                 keys, aggregates, ..
             } => {
                 let keys = texts(&mut keys.iter().map(|(_, expr)| expr));
-                let each = |it: &super::Aggregate| {
+                let each = |it: &Aggregate| {
                     let text = self.names.text.get(it.span.start..it.span.end);
                     text.unwrap_or("…").trim().to_owned()
                 };
@@ -151,6 +153,23 @@ impl Shown<'_> {
             Plan::Apply { .. } => "Apply: each row with those of".to_owned(),
             Plan::Union { .. } => "Union of".to_owned(),
             Plan::Eager { .. } => "Read all rows".to_owned(),
+            Plan::Call {
+                procedure,
+                arguments,
+                ..
+            } => format!("Call {procedure}({})", texts(&mut arguments.iter())),
+            Plan::Discard { .. } => "Discard".to_owned(),
+            Plan::Foreach { slot: at, list, .. } => {
+                format!("For each {} of {}", slot(at), self.names.text(list))
+            }
+            writes => self.writing(writes),
+        })
+    }
+
+    /// The line of an operator that writes.
+    fn writing(&self, plan: &Plan) -> String {
+        let slot = |slot: &Slot| self.names.slot(*slot);
+        match plan {
             Plan::Create {
                 nodes,
                 relationships,
@@ -197,22 +216,16 @@ impl Shown<'_> {
                 detach,
                 ..
             } => {
-                let what = texts(&mut expressions.iter());
+                let what: Vec<&str> = expressions.iter().map(|it| self.names.text(it)).collect();
+                let what = what.join(", ");
                 match detach {
                     true => format!("Delete {what} with their relationships"),
                     false => format!("Delete {what}"),
                 }
             }
-            Plan::Call {
-                procedure,
-                arguments,
-                ..
-            } => format!("Call {procedure}({})", texts(&mut arguments.iter())),
-            Plan::Discard { .. } => "Discard".to_owned(),
-            Plan::Foreach { slot: at, list, .. } => {
-                format!("For each {} of {}", slot(at), self.names.text(list))
-            }
-        })
+            // All others have their lines above.
+            other => format!("{other:?}"),
+        }
     }
 
     fn expansion(&self, expansion: &Expansion) -> String {
