@@ -28,6 +28,15 @@ pub fn delay(disk: Duration) {
     DISK_DELAY.set(disk);
 }
 
+/// The longest time after which work of the background begins, on a simulation's thread.
+const BACKGROUND_WITHIN_MICROS: u64 = 30_000;
+
+/// Waits a while, as a thread of the background may, on a simulation's thread.
+pub(crate) async fn wait_for_the_background() {
+    let delay = Duration::from_micros(fastrand::u64(..BACKGROUND_WITHIN_MICROS));
+    tokio::time::sleep(DISK_DELAY.get() + delay).await;
+}
+
 /// Waits for the delay of the simulated disk.
 pub(crate) async fn wait_for_the_disk() {
     let delay = DISK_DELAY.get();

@@ -278,11 +278,6 @@ impl<'a> Applier<'a> {
     /// As of [`Applier::entry`].
     pub fn finish(mut self) -> Result<Revision> {
         self.publish()?;
-        let core = self.core();
-        if let Err(error) = core.engine.run_background_if_manual() {
-            // What was applied stands; the next group reports the failure itself.
-            tracing::error!(%error, "flush or compaction failed");
-        }
         Ok(self.last)
     }
 }

@@ -285,6 +285,17 @@ impl Replica {
         Applier::new(self)
     }
 
+    /// Does one of the flushes and merges that are due, if the database has no threads for them
+    /// ([`Background::Manual`](bowline::Background::Manual)). Returns whether there may be more. What was applied stands if
+    /// one fails; the next commit group reports the failure itself.
+    pub fn run_background(&self) -> bool {
+        let done = self.core().engine.run_job_if_manual();
+        done.unwrap_or_else(|error| {
+            tracing::error!(%error, "flush or compaction failed");
+            false
+        })
+    }
+
     /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would. Also returns the newest
     /// revision for which the result holds: a watch from the next one misses nothing.
     ///

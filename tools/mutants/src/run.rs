@@ -322,7 +322,7 @@ fn test_command(source: &Path, program: &Path, package: &str) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(folder_of(source, package))
-        .arg("--exact")
+        .args(["--exact", "--include-ignored"])
         .env_remove("BOWLINE_MUTANT")
         // A bug is caught with the fixed seeds, or by chance.
         .env("BOWLINE_FRESH_SEED", "0")

@@ -62,6 +62,8 @@ pub(crate) struct Cluster {
     fence: Fence,
     /// What faults have met.
     pub(crate) met: BTreeMap<String, u64>,
+    /// How many disks were damaged at a time, at most.
+    damaged_most: usize,
     lives: u64,
     clients_pause_max: Duration,
     /// Whether clients compact the history.
@@ -100,6 +102,7 @@ impl Cluster {
             ids: vec![0; machines],
             leaders: BTreeMap::new(),
             hashes: BTreeMap::new(),
+            damaged_most: 0,
             lives: 0,
             clients_pause_max: Duration::from_millis([100, 300, 1000][random.usize(0..3)]),
             compacts,
@@ -184,6 +187,7 @@ impl Cluster {
                 self.members.iter().any(|member| member.is_rotten),
                 "a table is damaged",
             ),
+            (self.damaged().nth(1).is_some(), "two disks are damaged"),
             (
                 self.members.iter().any(|member| member.is_older),
                 "a disk is an older one",
@@ -229,11 +233,13 @@ impl Cluster {
             }
             for (member, said) in self.history.take_lost() {
                 // The leader says so, too.
-                match self.members.iter().any(|member| member.is_older) {
+                let may_lack = |member: &Member| member.is_older || member.is_damaged();
+                match self.members.iter().any(may_lack) {
                     true => *self.met.entry("a loss noticed".to_owned()).or_default() += 1,
                     false => self.fail(format!("{} {said}", name(member))),
                 }
             }
+            self.look_at_damage();
             let mut operator = std::mem::replace(&mut self.operator, Operator::new(0));
             operator.step(self);
             self.operator = operator;
@@ -242,6 +248,24 @@ impl Cluster {
             && let Err(reason) = self.subscribers.step(&self.members)
         {
             self.fail(reason);
+        }
+    }
+
+    /// Notes which damage is mended, and counts it.
+    fn look_at_damage(&mut self) {
+        let newest = self.terms.last_key_value().map_or(0, |(index, _)| *index);
+        for member in 0..self.members.len() {
+            for of in self.members[member].take_mended(newest) {
+                *self.met.entry(format!("mended: {of}")).or_default() += 1;
+            }
+        }
+        let damaged = self.damaged().count();
+        if damaged > self.damaged_most {
+            self.damaged_most = damaged;
+            *self
+                .met
+                .entry(format!("{damaged} disks are damaged"))
+                .or_default() += 1;
         }
     }
 
@@ -257,7 +281,7 @@ impl Cluster {
             self.start(member);
             return;
         }
-        if known.is_rotten && known.has_failed() {
+        if known.may_not_start() && known.has_failed() {
             // What is damaged beyond a repair is built anew.
             if self.operator.is_idle() {
                 self.lose(member);
@@ -271,7 +295,8 @@ impl Cluster {
         let Some(failure) = failure else {
             return;
         };
-        match failure.contains("no space left") {
+        // A log that is damaged cannot be sent to others: the process begins it anew.
+        match failure.contains("no space left") || known.has_damaged_log() {
             true => {
                 self.trace
                     .note(name(member), format_args!("has stopped: {failure}"));
@@ -285,7 +310,14 @@ impl Cluster {
     fn has_started(&mut self, member: usize, client: &LocalClient) {
         self.lives += 1;
         let status = self.members[member].within(|| client.status());
-        self.ids[member] = status.member_id;
+        let known = std::mem::replace(&mut self.ids[member], status.member_id);
+        let is_same = known == 0 || known == status.member_id || self.members[member].may_stop();
+        if !is_same {
+            let (name, now) = (name(member), status.member_id);
+            self.fail(format!(
+                "{name} was {known:016x} and has started as {now:016x}"
+            ));
+        }
         self.trace.note(
             name(member),
             format_args!(
@@ -387,7 +419,7 @@ impl Cluster {
             return;
         }
         let known = &self.members[member];
-        if known.has_failed() && !known.is_full() && !known.is_rotten && !known.may_stop() {
+        if known.has_failed() && !known.is_full() && !known.may_not_start() && !known.may_stop() {
             self.fail(format!("{} did not start", name(member)));
         }
         if self.members[member].runs() {
@@ -443,7 +475,7 @@ impl Cluster {
             let (index, hashes) = match hashed {
                 Ok(hashed) => hashed,
                 // It is repaired when the damage is found.
-                Err(_) if self.members[member].is_rotten => continue,
+                Err(_) if self.members[member].is_damaged() => continue,
                 Err(error) => {
                     self.fail(format!("{} cannot be read: {error}", name(member)));
                     return false;
@@ -484,8 +516,35 @@ impl Cluster {
     /// Whether a loss of a disk may begin, too.
     pub(crate) fn may_lose(&self) -> bool {
         // One disk at a time: the others have the data.
-        let is_sound = |member: &Member| !member.is_rotten;
-        self.members.iter().all(is_sound) && self.may_change()
+        self.damaged().next().is_none() && self.may_change()
+    }
+
+    /// The machines whose disks are damaged, or not as new as they were.
+    fn damaged(&self) -> impl Iterator<Item = usize> {
+        let is_damaged = |member: &&Member| member.is_damaged();
+        let damaged = self.members.iter().filter(is_damaged);
+        damaged.map(|member| member.number)
+    }
+
+    /// Whether a disk may be damaged although others are: so few that a majority of the voters has sound ones.
+    pub(crate) fn may_rot(&self, member: usize) -> bool {
+        let others = self.damaged().filter(|&other| other != member).count();
+        let is_older = self.members.iter().any(|member| member.is_older);
+        self.may_change() && !is_older && others < self.voters().saturating_sub(1) / 2
+    }
+
+    /// Whether a member may give up its place: after that, too, a majority of the voters has sound disks.
+    pub(crate) fn may_remove(&self) -> bool {
+        let damaged = self.damaged().count();
+        self.may_change() && damaged <= self.voters().saturating_sub(2) / 2
+    }
+
+    /// In the end everything is mended.
+    pub(crate) fn judge_damage(&mut self) {
+        let damaged = { self.damaged() }.find(|&member| !self.members[member].is_rotten);
+        if let Some(member) = damaged {
+            self.fail(format!("{} is still damaged in the end", name(member)));
+        }
     }
 
     /// The machines of learners that stay such.
@@ -536,6 +595,24 @@ impl Cluster {
             led.is_some_and(|led| *seen.get_or_insert(led) == led)
         });
         agree && seen.is_some_and(|(leader, _)| leader != self.ids[member])
+    }
+
+    /// Whether a member leads, as it knows itself, and nobody knows a newer leader.
+    pub(crate) fn leads(&self, member: usize) -> bool {
+        let known = self.leadership[member].as_ref();
+        let leads = known.is_some_and(|(_, last)| last.leader == Some(self.ids[member]));
+        leads && self.leader() == member && self.members[member].runs()
+    }
+
+    /// The monotonic clock of a member leaps forward. What it promised as the leader ends earlier; what a follower's
+    /// clock says ends no lease.
+    pub(crate) fn leap(&mut self, member: usize, by: Duration) {
+        if self.leads(member) {
+            self.history.leaps(by);
+        }
+        self.members[member].leap(by);
+        let note = format_args!("its monotonic clock leaps forward by {by:?}");
+        self.trace.note(name(member), note);
     }
 
     /// Copies the disk of a member as it is now.

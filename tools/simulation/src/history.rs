@@ -34,6 +34,8 @@ struct State {
     repaired: BTreeSet<usize>,
     /// The members that have said since somebody looked what they had acknowledged and lost.
     lost: Vec<(usize, String)>,
+    /// When the clock of a leader leapt forward, and by how much.
+    leaps: Vec<(Duration, Duration)>,
     /// The newest revision that anybody was told of.
     newest_told: Revision,
     counts: Counts,
@@ -177,6 +179,27 @@ impl History {
 
     pub(crate) fn is_over(&self) -> bool {
         self.state.lock().is_over
+    }
+
+    /// The clock of the leader leaps forward: its leases have so much less time left.
+    pub(crate) fn leaps(&self, by: Duration) {
+        let now = self.trace.now();
+        self.state.lock().leaps.push((now, by));
+    }
+
+    /// The time of leases: that of the run, and what leaders' clocks have leapt over. What is promised of a lease is
+    /// promised by it.
+    pub(crate) fn lease_now(&self) -> Duration {
+        let leapt: Duration = self.state.lock().leaps.iter().map(|(_, by)| *by).sum();
+        self.trace.now() + leapt
+    }
+
+    /// What leaders' clocks have leapt over within the last `span`.
+    pub(crate) fn leapt_within(&self, span: Duration) -> Duration {
+        let since = self.trace.now().saturating_sub(span);
+        let state = self.state.lock();
+        let late = state.leaps.iter().filter(|(at, _)| *at >= since);
+        late.map(|(_, by)| *by).sum()
     }
 
     /// A holder of a lease was promised its key until then.

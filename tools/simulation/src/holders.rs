@@ -63,7 +63,7 @@ impl Holder {
     async fn hold(&mut self) {
         let millis = self.random.u64(400..3_000);
         let ttl = Duration::from_millis(millis);
-        let asked = self.trace.now();
+        let asked = self.history.lease_now();
         let Ok((id, _)) = self.client.lease_grant(0, ttl).await else {
             return;
         };
@@ -120,7 +120,7 @@ impl Holder {
 
     /// Gives whether the lease goes on, as far as is known.
     async fn renew(&self, lease: &Lease) -> bool {
-        let asked = self.trace.now();
+        let asked = self.history.lease_now();
         match self.client.lease_keep_alive(lease.id).await {
             Ok(Some(_)) => {
                 let promised = Self::promised(asked, lease.ttl);
@@ -150,7 +150,7 @@ impl Holder {
                     &self.name,
                     format_args!("is told that {lease} has {left:?}"),
                 );
-                let is_promised = self.trace.now() < self.history.promised(&lease.key);
+                let is_promised = self.history.lease_now() < self.history.promised(&lease.key);
                 if with_keys && is_promised && !keys.iter().any(|key| key[..] == lease.key[..]) {
                     self.fail(format_args!("{lease} was told to be without its key"));
                 }
@@ -167,7 +167,8 @@ impl Holder {
     /// Revokes a lease, once or again until there is an answer.
     async fn revoke(&mut self, lease: &Lease) {
         let promised = self.history.promised(&lease.key);
-        self.history.is_given_up(&lease.key, self.trace.now());
+        self.history
+            .is_given_up(&lease.key, self.history.lease_now());
         self.trace.note(&self.name, format_args!("revokes {lease}"));
         for attempt in 0..3 {
             match self.client.lease_revoke(lease.id).await {
@@ -194,7 +195,7 @@ impl Holder {
 
     /// The lease is said to be gone, which must not be before the promised time.
     fn is_gone(&self, lease: &Lease, promised: Duration) {
-        let now = self.trace.now();
+        let now = self.history.lease_now();
         self.history.has_looked();
         self.history.has_ended(&lease.key);
         self.trace
@@ -254,7 +255,10 @@ impl Holder {
 
     /// Lists the leases, as the server does: those that live are there, and those that have ended are not.
     async fn list(&self) {
-        let (living, ended) = (self.history.living(self.trace.now()), self.history.ended());
+        let (living, ended) = (
+            self.history.living(self.history.lease_now()),
+            self.history.ended(),
+        );
         let fresh = self.client.read_barrier(ReadLevel::Linearizable).await;
         if fresh.is_err() {
             return;
@@ -262,7 +266,7 @@ impl Holder {
         let listed = self.client.db().leases();
         let listed: BTreeSet<i64> = listed.iter().map(|lease| lease.id.get()).collect();
         self.history.has_looked();
-        let now = self.trace.now();
+        let now = self.history.lease_now();
         let is_listed = |lease: &Lease| listed.contains(&lease.id);
         let still = living.iter().filter(|key| self.history.promised(key) > now);
         if let Some(lease) = still

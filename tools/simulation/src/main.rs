@@ -5,6 +5,8 @@
 //! One seed in ten has five members and one in fifty seven, unless `--members` says how many. In one seed of five disks are
 //! full at times, with `--full-disks` in all. In one of three the members are behind the shipped server, and there are users
 //! over the network, with `--served` in all. In one of eleven the membership grows and shrinks, with `--grows` in all.
+//! In one of eight files of all kinds rot, with `--rots` in all. In one of twelve monotonic clocks leap
+//! forward, with `--leaps` in all.
 //!
 //! Each seed runs twice, each time in a process of its own, and both runs must be the same: in one process the second run
 //! would find counters of the first. With `--once` only every tenth seed does. A seed that fails is shrunk: faults are left
@@ -48,6 +50,9 @@ impl Arguments {
             fills_disks: self.options.fills_disks || !self.is_one && seed.is_multiple_of(5),
             serves: self.options.serves || !self.is_one && seed % 6 == 1,
             grows: self.options.grows || !self.is_one && seed % 11 == 3,
+            // Half of those with five members, and some with three.
+            rots: self.options.rots || !self.is_one && (seed % 20 == 19 || seed % 13 == 5),
+            leaps: self.options.leaps || !self.is_one && seed % 12 == 6,
             ..self.options.clone()
         }
     }
@@ -99,6 +104,8 @@ fn arguments() -> Arguments {
             "--full-disks" => options.fills_disks = true,
             "--served" => options.serves = true,
             "--grows" => options.grows = true,
+            "--rots" => options.rots = true,
+            "--leaps" => options.leaps = true,
             "--story" => options.tells_messages = true,
             "--wire" => options.traces_wire = true,
             count => parsed.seeds = number(count),
@@ -119,7 +126,7 @@ fn arguments() -> Arguments {
 fn usage(reason: &str) -> ! {
     eprintln!("{reason}");
     eprintln!(
-        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage] [--one] [--full-disks] [--served] [--grows] [--story] [--wire]"
+        "usage: simulate [SEEDS] [--seed FIRST] [--members N] [--seconds N] [--without FAULT,…] [--jobs N] [--once] [--coverage] [--one] [--full-disks] [--served] [--grows] [--rots] [--leaps] [--story] [--wire]"
     );
     std::process::exit(2)
 }
@@ -210,6 +217,12 @@ fn to_run(seed: u64, options: &Options) -> Vec<String> {
     }
     if options.grows {
         arguments.push("--grows".to_owned());
+    }
+    if options.rots {
+        arguments.push("--rots".to_owned());
+    }
+    if options.leaps {
+        arguments.push("--leaps".to_owned());
     }
     if options.tells_messages {
         arguments.push("--story".to_owned());

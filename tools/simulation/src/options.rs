@@ -17,6 +17,10 @@ pub struct Options {
     pub serves: bool,
     /// Whether the membership grows and shrinks, with learners that stay such for a while.
     pub grows: bool,
+    /// Whether files of all kinds rot, at several members at a time if there are many.
+    pub rots: bool,
+    /// Whether monotonic clocks leap forward.
+    pub leaps: bool,
     /// Whether the trace has what members send each other: votes, entries, snapshots.
     pub tells_messages: bool,
     /// Whether the trace has what arrives on each connection.
@@ -32,6 +36,8 @@ impl Default for Options {
             fills_disks: false,
             serves: false,
             grows: false,
+            rots: false,
+            leaps: false,
             tells_messages: false,
             traces_wire: false,
         }

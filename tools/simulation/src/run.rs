@@ -18,6 +18,7 @@
 //! - a member never follows an earlier leader again, by term and id;
 //! - members that have applied the same entries have the same trees, and in the end all have applied the same;
 //! - with the leader hurt for long, in whatever way, the others answer soon (`hurt`);
+//! - what rots is repaired or written anew, whatever file it is, and a member starts as the one it was;
 //! - no member stops by itself, and no task panics.
 
 use std::cell::Cell;
@@ -30,7 +31,7 @@ use bowline_testing::linear;
 
 use crate::cluster::Cluster;
 use crate::entropy;
-use crate::faults::{Injector, plan, plan_of_members, plan_of_users};
+use crate::faults::{Injector, plan, plan_of_leaps, plan_of_members, plan_of_rot, plan_of_users};
 pub use crate::history::Counts;
 use crate::hurt;
 use crate::options::Options;
@@ -114,6 +115,12 @@ pub fn run(seed: u64, options: &Options) -> Outcome {
     if options.serves {
         planned.extend(plan_of_users(fastrand::u64(..), machines, span));
     }
+    if options.rots {
+        planned.extend(plan_of_rot(fastrand::u64(..), machines, span));
+    }
+    if options.leaps {
+        planned.extend(plan_of_leaps(fastrand::u64(..), machines, span));
+    }
     if options.grows {
         planned.extend(plan_of_members(fastrand::u64(..), machines, span));
     }
@@ -187,6 +194,7 @@ fn settle(cluster: &mut Cluster) {
     if !agree(cluster) {
         return;
     }
+    cluster.judge_damage();
     cluster.read_all();
     let until = cluster.now + READ_WITHIN;
     while cluster.now < until && cluster.failure.is_none() {

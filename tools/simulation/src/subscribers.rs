@@ -128,7 +128,7 @@ impl Subscribers {
 
     /// Notes what somebody was told of a revision, which must be what was told of it before.
     fn note(&mut self, by: &str, told: &Told) -> Result<(), String> {
-        let (now, found) = (self.trace.now(), told.text());
+        let (now, found) = (self.history.lease_now(), told.text());
         let first = { self.changes.entry(told.revision) }.or_insert_with(|| found.clone());
         if *first != found {
             return Err(format!(

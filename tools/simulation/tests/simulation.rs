@@ -1,4 +1,7 @@
 //! Seeds of the ordinary run: the program runs each twice, and both runs are the same.
+//!
+//! The tests that are ignored are those of the planted bugs (`tools/mutants` runs them). Without a bug the pipeline runs three
+//! hundred such seeds, in a program that is optimised.
 
 use std::process::Command;
 use std::thread;
@@ -46,23 +49,39 @@ fn keep_their_promises(seeds: &[u64], more: &[&str]) {
 }
 
 #[test]
+#[ignore = "for planted bugs: the pipeline runs such seeds optimised"]
 fn a_seed_keeps_its_promises() {
     keep_their_promises(&[1, 2], &[]);
 }
 
 #[test]
+#[ignore = "for planted bugs: the pipeline runs such seeds optimised"]
 fn more_seeds_keep_their_promises() {
     keep_their_promises(&[3, 4, 5, 6, 7, 8], &[]);
 }
 
 #[test]
+#[ignore = "for planted bugs: the pipeline runs such seeds optimised"]
 fn users_over_the_network_keep_their_promises() {
     keep_their_promises(&[1, 2, 3, 4, 7, 11], &["--served"]);
 }
 
 #[test]
+#[ignore = "for planted bugs: the pipeline runs such seeds optimised"]
 fn members_that_come_and_go_keep_their_promises() {
     keep_their_promises(&[2, 9], &["--grows"]);
+}
+
+#[test]
+#[ignore = "for planted bugs: the pipeline runs such seeds optimised"]
+fn members_whose_files_rot_keep_their_promises() {
+    keep_their_promises(&[1, 2], &["--rots"]);
+}
+
+#[test]
+#[ignore = "for planted bugs: the pipeline runs such seeds optimised"]
+fn members_whose_clocks_leap_keep_their_promises() {
+    keep_their_promises(&[1, 2], &["--leaps"]);
 }
 
 #[test]

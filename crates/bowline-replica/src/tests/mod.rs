@@ -114,6 +114,7 @@ impl Member {
         let replies = applier.entry(index, 1, &commands, &mark, awaited);
         let replies = replies.unwrap();
         applier.finish().unwrap();
+        while self.replica.run_background() {}
         replies
     }
 

@@ -284,12 +284,17 @@ impl Engine {
 
     /// Runs pending flushes and compactions on this thread, if the engine has no threads.
     pub fn run_background_if_manual(&self) -> Result<()> {
+        while self.run_job_if_manual()? {}
+        Ok(())
+    }
+
+    /// The same for one job: flushes what is full, and merges once. Returns whether there may be more to do.
+    pub fn run_job_if_manual(&self) -> Result<bool> {
         if self.core.options.has_threads() {
-            return Ok(());
+            return Ok(false);
         }
         self.flusher.flush_all()?;
-        while self.compactor.compact_once()? {}
-        Ok(())
+        self.compactor.compact_once()
     }
 
     /// Sizes and counts.

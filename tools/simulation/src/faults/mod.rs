@@ -6,10 +6,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::member::{End, Role};
+use crate::member::{End, Role, RotOf};
 use crate::trace::name;
 use crate::wire::{Path, Wire};
-pub(crate) use plans::{plan, plan_of_members, plan_of_users};
+pub(crate) use plans::{plan, plan_of_leaps, plan_of_members, plan_of_rot, plan_of_users};
 
 /// In place of a member: the one that leads when the fault begins.
 const LEADER: usize = usize::MAX;
@@ -22,6 +22,8 @@ const QUIET: Duration = Duration::from_secs(4);
 const VOTERS_MIN: usize = 3;
 /// So many learners may stay such at a time; one more is one that becomes a voter.
 pub(crate) const LEARNERS_MAX: usize = 2;
+/// So long nothing has been wrong before a follower's clock leaps: all have heard the leader lately.
+const REST: Duration = Duration::from_secs(2);
 /// So long it may take until the rest is well enough for that.
 const PUT_BACK_WITHIN: Duration = Duration::from_secs(15);
 
@@ -59,6 +61,11 @@ enum Kind {
     Suspended(usize),
     /// The wall clock of a member jumps by so many milliseconds.
     WallClock(usize, i64),
+    /// The monotonic clock of the leader leaps forward by so many milliseconds.
+    Leap(usize, u64),
+    /// That of a follower, when this ends and nothing else has been wrong for a while: lease reads assume that the clocks of
+    /// those who vote run at about one speed, and one that leaps is one vote too few for another leader.
+    LeapOfFollower(usize, u64),
     /// The disk of a member is lost. The machine starts again with an empty one, and the member is built anew.
     Lost(usize),
     /// A spare machine takes the place of a member.
@@ -74,6 +81,9 @@ enum Kind {
     LeftWithLearners(usize),
     /// A bit of a table of a member flips.
     Rot(usize, u64),
+    /// A bit of a file of a member flips, also while another one is damaged. When this ends, the process is started anew: what
+    /// is in memory meanwhile has to be read again.
+    RotOf(usize, RotOf, u64),
     /// The disk of a member begins with nothing before so many milliseconds have passed.
     SlowDisk(usize, u64),
     /// When this ends, the disk of a member is as it was when this began.
@@ -127,6 +137,11 @@ impl Kind {
         )
     }
 
+    /// Whether it has its effect when it ends, and nothing else is wrong.
+    fn waits_for_rest(&self) -> bool {
+        matches!(self, Kind::Older(_) | Kind::LeapOfFollower(..))
+    }
+
     /// Whether it can begin now.
     fn is_possible(&self, cluster: &Cluster) -> bool {
         let role = |member: usize| cluster.members[member].role;
@@ -138,8 +153,10 @@ impl Kind {
             Kind::Promoted(member) => cluster.may_change() && role(member) == Role::Learner,
             Kind::Removed(member) => {
                 let is_learner = role(member) == Role::Learner;
-                cluster.may_change() && (is_learner || cluster.voters() > VOTERS_MIN)
+                cluster.may_remove() && (is_learner || cluster.voters() > VOTERS_MIN)
             }
+            Kind::RotOf(member, ..) => cluster.may_rot(member),
+            Kind::Leap(member, _) => cluster.leads(member),
             Kind::LeftWithLearners(member) => {
                 role(member) != Role::Learner && cluster.learners().next().is_some()
             }
@@ -173,6 +190,9 @@ impl Kind {
             | Kind::Removed(member)
             | Kind::LeftWithLearners(member)
             | Kind::Rot(member, _)
+            | Kind::RotOf(member, ..)
+            | Kind::Leap(member, _)
+            | Kind::LeapOfFollower(member, _)
             | Kind::SlowDisk(member, _)
             | Kind::Older(member)
             | Kind::OfUser { member, .. }
@@ -223,6 +243,8 @@ pub(crate) struct Injector {
     active: Vec<Fault>,
     /// What would begin before then is left out.
     quiet_until: Duration,
+    /// When something was wrong last.
+    rested_since: Duration,
 }
 
 impl Injector {
@@ -233,6 +255,7 @@ impl Injector {
             waiting: faults,
             active: Vec::new(),
             quiet_until: Duration::ZERO,
+            rested_since: Duration::ZERO,
         }
     }
 
@@ -240,7 +263,10 @@ impl Injector {
     pub(crate) fn step(&mut self, cluster: &mut Cluster) {
         let now = cluster.now;
         let mut has_changed = false;
-        let waits = |fault: &Fault| matches!(fault.kind, Kind::Older(_)) && fault.to <= now;
+        if { self.active.iter() }.any(|fault| !fault.kind.waits_for_rest()) {
+            self.rested_since = now;
+        }
+        let waits = |fault: &Fault| fault.kind.waits_for_rest() && fault.to <= now;
         let is_quiet = now < self.quiet_until || self.active.iter().any(waits);
         while self.waiting.last().is_some_and(|fault| fault.from <= now) {
             let mut fault = self.waiting.pop().expect("it was just seen");
@@ -260,26 +286,22 @@ impl Injector {
             { self.active.drain(..) }.partition(|fault| fault.to <= now);
         self.active = active;
         for fault in due {
-            if let Kind::Older(member) = fault.kind {
-                let is_rested = now >= self.quiet_until && self.active.is_empty();
-                let is_possible = is_rested && cluster.may_put_back(member);
-                if !is_possible && now < fault.to + PUT_BACK_WITHIN {
-                    self.active.push(fault);
-                    continue;
-                }
-                if is_possible {
-                    cluster.put_back(member);
-                    self.quiet_until = now + QUIET;
-                }
+            if fault.kind.waits_for_rest() && !self.end_at_rest(&fault, cluster) {
+                self.active.push(fault);
+                continue;
             }
             cluster
                 .trace
                 .note("", format_args!("ends: {:?}", fault.kind));
             has_changed = true;
-            if let Kind::BadFlush(member, sound) = fault.kind
-                && cluster.members[member].disk_fails
-            {
-                cluster.end(member, End::PowerLoss { seed: sound });
+            match fault.kind {
+                Kind::BadFlush(member, sound) if cluster.members[member].disk_fails => {
+                    cluster.end(member, End::PowerLoss { seed: sound });
+                }
+                Kind::RotOf(member, ..) if cluster.members[member].is_damaged() => {
+                    cluster.end(member, End::Killed);
+                }
+                _ => {}
             }
         }
         if has_changed {
@@ -292,11 +314,42 @@ impl Injector {
         }
     }
 
+    /// Has the effect of a fault that waits until all is well. Gives whether it is over, with its effect or too late for it.
+    fn end_at_rest(&mut self, fault: &Fault, cluster: &mut Cluster) -> bool {
+        let now = cluster.now;
+        let is_rested = now >= self.quiet_until && self.active.is_empty();
+        let is_possible = is_rested
+            && match fault.kind {
+                Kind::Older(member) => cluster.may_put_back(member),
+                Kind::LeapOfFollower(member, _) => {
+                    now >= self.rested_since + REST && cluster.is_led_by_another(member)
+                }
+                _ => false,
+            };
+        if !is_possible {
+            return now >= fault.to + PUT_BACK_WITHIN;
+        }
+        match fault.kind {
+            Kind::LeapOfFollower(member, millis) => {
+                cluster.leap(member, Duration::from_millis(millis));
+                *cluster
+                    .met
+                    .entry("a follower's clock leapt".to_owned())
+                    .or_default() += 1;
+            }
+            Kind::Older(member) => cluster.put_back(member),
+            _ => {}
+        }
+        self.quiet_until = now + QUIET;
+        true
+    }
+
     /// Ends everything.
     pub(crate) fn finish(&mut self, cluster: &mut Cluster) {
         self.waiting.clear();
         for member in 0..cluster.members.len() {
-            if cluster.members[member].disk_fails {
+            let known = &cluster.members[member];
+            if known.disk_fails || known.has_damaged_log() {
                 cluster.end(member, End::Killed);
             }
         }
@@ -374,6 +427,9 @@ impl Injector {
                 | Kind::WallClock(..)
                 | Kind::Lost(_)
                 | Kind::Rot(..)
+                | Kind::RotOf(..)
+                | Kind::Leap(..)
+                | Kind::LeapOfFollower(..)
                 | Kind::Older(_)
                 | Kind::Added { .. }
                 | Kind::Promoted(_)
@@ -464,6 +520,9 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Removed(member)
         | Kind::LeftWithLearners(member)
         | Kind::Rot(member, _)
+        | Kind::RotOf(member, ..)
+        | Kind::Leap(member, _)
+        | Kind::LeapOfFollower(member, _)
         | Kind::SlowDisk(member, _)
         | Kind::Older(member)
         | Kind::OfUser { member, .. }
@@ -477,12 +536,13 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         },
     };
     let how = match kind {
-        Kind::Down(_, End::Killed) => " (killed)",
-        Kind::Down(_, End::PowerLoss { .. }) => " (power loss)",
-        Kind::OfUser { what, .. } => what.name(),
-        Kind::Added { stands: true } => " (as a learner)",
-        Kind::Added { stands: false } => " (as a voter)",
-        _ => "",
+        Kind::Down(_, End::Killed) => " (killed)".to_owned(),
+        Kind::Down(_, End::PowerLoss { .. }) => " (power loss)".to_owned(),
+        Kind::OfUser { what, .. } => what.name().to_owned(),
+        Kind::Added { stands: true } => " (as a learner)".to_owned(),
+        Kind::Added { stands: false } => " (as a voter)".to_owned(),
+        Kind::RotOf(_, of, _) => format!(" ({of})"),
+        _ => String::new(),
     };
     *cluster
         .met
@@ -514,6 +574,8 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         Kind::Promoted(member) => cluster.promote(member),
         Kind::Removed(member) => cluster.remove(member),
         Kind::Rot(member, seed) => cluster.members[member].rot(seed),
+        Kind::Leap(member, millis) => cluster.leap(member, Duration::from_millis(millis)),
+        Kind::RotOf(member, of, seed) => cluster.members[member].rot_of(of, seed),
         Kind::Older(member) => cluster.copy_disk(member),
         Kind::OfUser {
             user,
@@ -532,6 +594,7 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Swallowed(..)
         | Kind::Isolated(_)
         | Kind::LeftWithLearners(_)
+        | Kind::LeapOfFollower(..)
         | Kind::Slow(..)
         | Kind::Drift(..) => {}
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Fault, Kind, LEADER, LEARNER, OfUser};
-use crate::member::End;
+use crate::member::{End, RotOf};
 use crate::remote;
 
 /// The faults of a run that lasts `span`, on so many machines. The last third of it has none that begins.
@@ -139,6 +139,45 @@ pub(crate) fn plan_of_members(seed: u64, machines: usize, span: Duration) -> Vec
         let to = from + Duration::from_millis(random.u64(1_500..5_000));
         faults.push(Fault { kind, from, to });
         from += Duration::from_millis(random.u64(1..2_500));
+    }
+    faults
+}
+
+/// What rots besides tables, and while others are damaged.
+pub(crate) fn plan_of_rot(seed: u64, machines: usize, span: Duration) -> Vec<Fault> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut faults = Vec::new();
+    let mut from = Duration::from_millis(random.u64(500..3_000));
+    while from < span * 2 / 3 {
+        let member = match random.bool() {
+            true => LEADER,
+            false => random.usize(0..machines),
+        };
+        let of = random.choice(RotOf::ALL).unwrap_or(RotOf::Table);
+        let kind = Kind::RotOf(member, of, random.u64(..));
+        let longest = [50, 600, 3_000, 9_000][random.usize(0..4)];
+        let to = from + Duration::from_millis(random.u64(1..longest));
+        faults.push(Fault { kind, from, to });
+        from += Duration::from_millis(random.u64(1..2_500));
+    }
+    faults
+}
+
+/// Monotonic clocks that leap forward, as of a machine that makes up for a suspension which never was.
+pub(crate) fn plan_of_leaps(seed: u64, machines: usize, span: Duration) -> Vec<Fault> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut faults = Vec::new();
+    let mut from = Duration::from_millis(random.u64(500..3_000));
+    while from < span * 2 / 3 {
+        let longest = [100, 1_000, 10_000, 100_000][random.usize(0..4)];
+        let millis = random.u64(1..longest);
+        let kind = match random.u8(0..3) {
+            0 => Kind::LeapOfFollower(random.usize(0..machines), millis),
+            _ => Kind::Leap(LEADER, millis),
+        };
+        let to = from + Duration::from_millis(random.u64(1..600));
+        faults.push(Fault { kind, from, to });
+        from += Duration::from_millis(random.u64(1..4_000));
     }
     faults
 }

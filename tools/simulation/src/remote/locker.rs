@@ -60,7 +60,7 @@ impl Locker {
     }
 
     fn now(&self) -> Duration {
-        self.program.trace.now()
+        self.program.history.lease_now()
     }
 
     /// What an answer gave; an error is judged.
@@ -173,6 +173,8 @@ impl Locker {
     /// leader's.
     fn believe(&self, held: &mut Held, kept: &KeepAlive) {
         let slower = held.ttl * (100 - LEFT_PERCENT) / 100;
+        // It cannot know that the leader's clock has leapt forward since the last renewal.
+        let slower = slower + self.program.history.leapt_within(held.ttl);
         let left = kept.remaining().saturating_sub(slower);
         held.promised = held.promised.max(self.now() + left);
         self.fence.promise(held.token, held.promised);

@@ -207,9 +207,11 @@ impl AsyncRead for Socket {
             return Poll::Pending;
         }
         let count = buffer.remaining().min(end.inbox.len());
-        for byte in end.inbox.drain(..count) {
-            buffer.put_slice(&[byte]);
-        }
+        let (first, second) = end.inbox.as_slices();
+        let of_first = count.min(first.len());
+        buffer.put_slice(&first[..of_first]);
+        buffer.put_slice(&second[..count - of_first]);
+        end.inbox.drain(..count);
         let other = &mut stream.ends[1 - side];
         other.unread_bytes -= count;
         if let Some(waker) = other.writer.take() {
@@ -263,6 +265,10 @@ impl AsyncWrite for Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.end();
-        let _ = self.with(|stream, side| stream.ends[side].is_dropped = true);
+        let mut state = self.wire.0.lock();
+        state.has_dropped = true;
+        if let Some(stream) = state.streams.get_mut(&self.stream) {
+            stream.ends[self.side].is_dropped = true;
+        }
     }
 }

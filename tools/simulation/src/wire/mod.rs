@@ -162,6 +162,8 @@ struct State {
     /// Of hosts that are up: by host and port.
     listening: BTreeMap<(usize, u16), Listening>,
     streams: BTreeMap<u64, Stream>,
+    /// Whether a host has let go of a stream since those without any host were removed.
+    has_dropped: bool,
     /// By time and number.
     due: BTreeMap<(Duration, u64), (u64, Event)>,
     /// Ends whose reads were put off to the next step.
@@ -186,6 +188,7 @@ impl Wire {
             clients_from: machines,
             listening: BTreeMap::new(),
             streams: BTreeMap::new(),
+            has_dropped: false,
             due: BTreeMap::new(),
             put_off: Vec::new(),
             trace,
@@ -247,6 +250,7 @@ impl Wire {
     pub(crate) fn stop(&self, host: usize, is_silent: bool) {
         let mut state = self.0.lock();
         state.listening.retain(|(known, _), _| *known != host);
+        state.has_dropped = true;
         let mut ended = Vec::new();
         for (&number, stream) in &mut state.streams {
             for side in 0..2 {
@@ -295,9 +299,10 @@ impl Wire {
             let (number, event) = entry.remove();
             state.deliver(number, event);
         }
-        state
-            .streams
-            .retain(|_, stream| !stream.ends.iter().all(|end| end.is_dropped));
+        if std::mem::take(&mut state.has_dropped) {
+            let is_held = |stream: &Stream| !stream.ends.iter().all(|end| end.is_dropped);
+            state.streams.retain(|_, stream| is_held(stream));
+        }
     }
 }
 

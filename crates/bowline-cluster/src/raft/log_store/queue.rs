@@ -69,14 +69,21 @@ struct QueueState {
     waits_for_room: bool,
     /// Whether work without room fails instead of waiting.
     fails_without_room: bool,
-    /// Whether a task does the thread's work, which cannot wait for room.
-    is_task: bool,
     /// Whether the thread waits for work without a time limit.
     #[cfg(test)]
     is_at_rest: bool,
 }
 
 impl QueueState {
+    /// Notes that the work waits for room. Returns whether it may.
+    fn begin_to_wait(&mut self, error: &LogStoreError) -> bool {
+        if !self.waits_for_room && !self.fails_without_room {
+            tracing::error!(%error, "the Raft log waits and tries again");
+        }
+        self.waits_for_room = !self.fails_without_room;
+        self.waits_for_room
+    }
+
     fn try_take(&mut self, works: &mut VecDeque<Work>, needs_more: bool) -> Option<Taken> {
         if !self.works.is_empty() {
             works.append(&mut self.works);
@@ -95,6 +102,7 @@ pub(super) struct Queue {
     changed_for_task: Notify,
     /// Signals that waiting for room has ended.
     hurried: Condvar,
+    hurried_for_task: Notify,
 }
 
 impl Queue {
@@ -107,19 +115,24 @@ impl Queue {
                 failure: None,
                 waits_for_room: false,
                 fails_without_room: false,
-                is_task: false,
                 #[cfg(test)]
                 is_at_rest: false,
             }),
             changed: Condvar::new(),
             changed_for_task: Notify::new(),
             hurried: Condvar::new(),
+            hurried_for_task: Notify::new(),
         }
     }
 
     fn notify(&self) {
         self.changed.notify_one();
         self.changed_for_task.notify_one();
+    }
+
+    fn notify_hurried(&self) {
+        self.hurried.notify_one();
+        self.hurried_for_task.notify_one();
     }
 
     pub(super) fn push(&self, work: Work) {
@@ -155,18 +168,13 @@ impl Queue {
         let mut state = self.state.lock();
         (state.is_closed, state.fails_without_room) = (true, true);
         self.notify();
-        self.hurried.notify_one();
-    }
-
-    /// Says that a task takes the work, not a thread.
-    pub(super) fn serve_task(&self) {
-        self.state.lock().is_task = true;
+        self.notify_hurried();
     }
 
     /// Ends all waiting for room.
     pub(super) fn hurry(&self) {
         self.state.lock().fails_without_room = true;
-        self.hurried.notify_one();
+        self.notify_hurried();
         self.notify();
     }
 
@@ -196,17 +204,19 @@ impl Queue {
     /// Waits for a moment; `false` if waiting has ended.
     pub(super) fn wait_for_room(&self, error: &LogStoreError) -> bool {
         let mut state = self.state.lock();
-        if state.is_task {
-            return false;
-        }
-        if !state.waits_for_room && !state.fails_without_room {
-            tracing::error!(%error, "the Raft log waits and tries again");
-        }
-        state.waits_for_room = !state.fails_without_room;
-        if state.waits_for_room {
+        if state.begin_to_wait(error) {
             self.hurried.wait_for(&mut state, ROOM_PAUSE);
         }
         !state.fails_without_room
+    }
+
+    /// [`Queue::wait_for_room`] for a task.
+    pub(super) async fn room_for_task(&self, error: &LogStoreError) -> bool {
+        if self.state.lock().begin_to_wait(error) {
+            let hurried = self.hurried_for_task.notified();
+            let _ = tokio::time::timeout(ROOM_PAUSE, hurried).await;
+        }
+        !self.fails_without_room()
     }
 
     /// Moves the queued work to `works`; waits for some, up to `idle_after` if that is given. With

@@ -11,12 +11,17 @@
 //! overtakes it, not even a vote: an answered vote implies that everything before it is on disk. So a member
 //! that waits acknowledges nothing, gives no vote, and counts in no majority. The room may come from its own
 //! log: while it waits it removes entries that are no longer needed.
+//!
+//! *One code for both.* A round is a future. On the thread it blocks where it has to wait, so it is ready when it is polled
+//! for the first time; as a task it lets others run.
 
 use std::collections::VecDeque;
 use std::error::Error as _;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
 
 use bowline_storage::Index;
 use bowline_storage::log::{Log, LogSync};
@@ -73,25 +78,25 @@ impl Writer {
         loop {
             let idle_after = writer.idle_after();
             let taken = shared.queue.take(&mut writer.works, false, idle_after);
-            if !writer.turn(taken) {
+            let turn = writer.turn(taken).now_or_never();
+            if !turn.expect("a thread blocks where a task would wait") {
                 return;
             }
         }
     }
 
     /// The same as a task, in a simulation. It never blocks: an append that waits for a restart is tried again when
-    /// there is more work, and a full disk fails what needs room.
+    /// there is more work.
     pub(super) async fn run_as_task(mut self) {
         self.is_task = true;
         let mut stop = Stop(&mut self);
         let Stop(writer) = &mut stop;
         let shared = writer.shared.clone();
-        shared.queue.serve_task();
         loop {
             let idle_after = writer.idle_after();
             let taken = shared.queue.taken(&mut writer.works, idle_after).await;
             blocking::wait_for_the_disk().await;
-            if !writer.turn(taken) {
+            if !writer.turn(taken).await {
                 return;
             }
         }
@@ -102,9 +107,9 @@ impl Writer {
     }
 
     /// Returns whether there may be more to do.
-    fn turn(&mut self, taken: Taken) -> bool {
+    async fn turn(&mut self, taken: Taken) -> bool {
         let result = match taken {
-            Taken::Works => self.round(),
+            Taken::Works => self.round().await,
             Taken::Idle => self.vouch(),
             Taken::Closed => return false,
         };
@@ -119,12 +124,12 @@ impl Writer {
     }
 
     /// Processes all work taken from the queue.
-    fn round(&mut self) -> Result<(), LogStoreError> {
+    async fn round(&mut self) -> Result<(), LogStoreError> {
         while let Some(work) = self.works.pop_front() {
-            match self.step(work)? {
+            match self.step(work).await? {
                 None => {}
                 Some(waiting) => {
-                    self.flush()?;
+                    self.flush().await?;
                     self.works.push_front(waiting);
                     if !self.bring_restart_forward()? {
                         return Ok(());
@@ -132,11 +137,11 @@ impl Writer {
                 }
             }
         }
-        self.flush()
+        self.flush().await
     }
 
     /// Processes one item, or returns it when it waits for a restart.
-    fn step(&mut self, work: Work) -> Result<Option<Work>, LogStoreError> {
+    async fn step(&mut self, work: Work) -> Result<Option<Work>, LogStoreError> {
         match work {
             Work::Append {
                 entries,
@@ -152,11 +157,11 @@ impl Writer {
                     }));
                 }
                 self.callbacks.push(callback);
-                self.stage(&entries, generation)?;
+                self.stage(&entries, generation).await?;
             }
             Work::Cut { from } => {
-                self.write()?;
-                self.with_room(|log| log.cut_suffix(from))?;
+                self.write().await?;
+                self.with_room(|log| log.cut_suffix(from)).await?;
                 self.is_unvouched = true;
                 self.next_index = from;
             }
@@ -167,16 +172,16 @@ impl Writer {
                 }
             }
             Work::Vote { vote, done } => {
-                let saved = self
-                    .flush()
-                    .and_then(|()| Ok(self.shared.member.save_vote(&vote)?));
+                let flushed = self.flush().await;
+                let saved = flushed.and_then(|()| Ok(self.shared.member.save_vote(&vote)?));
                 answer(done, saved.clone());
                 saved?;
             }
             Work::Restart { next_index, done } => {
-                let restarted = self
-                    .flush()
-                    .and_then(|()| self.with_room(|log| log.restart_at(next_index)));
+                let restarted = match self.flush().await {
+                    Ok(()) => self.with_room(|log| log.restart_at(next_index)).await,
+                    failed => failed,
+                };
                 if restarted.is_ok() {
                     self.next_index = next_index;
                 }
@@ -184,7 +189,7 @@ impl Writer {
                 restarted?;
             }
             Work::Barrier { done } => {
-                let flushed = self.flush();
+                let flushed = self.flush().await;
                 answer(done, flushed.clone());
                 flushed?;
             }
@@ -217,7 +222,7 @@ impl Writer {
         }
     }
 
-    fn stage(&mut self, entries: &[Entry], generation: u64) -> Result<(), LogStoreError> {
+    async fn stage(&mut self, entries: &[Entry], generation: u64) -> Result<(), LogStoreError> {
         let committed = self.shared.view.lock().committed().map(|id| id.index);
         let mut record = std::mem::take(&mut self.record);
         for entry in entries {
@@ -230,7 +235,7 @@ impl Writer {
             self.next_index += 1;
             self.staged = Some((entry.log_id.index + 1, generation));
             if staged_bytes >= GROUP_BYTES_MAX {
-                self.write()?;
+                self.write().await?;
             }
         }
         record.shrink_to(GROUP_BYTES_MAX);
@@ -239,9 +244,9 @@ impl Writer {
     }
 
     /// Writes the staged entries.
-    fn write(&mut self) -> Result<(), LogStoreError> {
+    async fn write(&mut self) -> Result<(), LogStoreError> {
         if let Some((next, generation)) = self.staged.take() {
-            self.with_room(Log::write)?;
+            self.with_room(Log::write).await?;
             self.is_unvouched = true;
             self.shared.view.lock().set_written(next, generation);
         }
@@ -259,8 +264,8 @@ impl Writer {
     }
 
     /// Writes the staged entries, makes them durable, and answers their waiters.
-    fn flush(&mut self) -> Result<(), LogStoreError> {
-        self.write()?;
+    async fn flush(&mut self) -> Result<(), LogStoreError> {
+        self.write().await?;
         if self.callbacks.is_empty() {
             return Ok(());
         }
@@ -284,7 +289,7 @@ impl Writer {
 
     /// [`Writer::with_log`] for work that needs disk space and a file descriptor; it retries until there are
     /// some. The log is unlocked between the attempts, for readers.
-    fn with_room<T>(
+    async fn with_room<T>(
         &self,
         run: impl Fn(&mut Log) -> bowline_storage::Result<T>,
     ) -> Result<T, LogStoreError> {
@@ -297,7 +302,12 @@ impl Writer {
                 }
             };
             self.shared.note_space();
-            if !self.shared.queue.wait_for_room(&error) {
+            let queue = &self.shared.queue;
+            let goes_on = match self.is_task {
+                true => queue.room_for_task(&error).await,
+                false => queue.wait_for_room(&error),
+            };
+            if !goes_on {
                 return Err(error);
             }
             let upto = self.shared.superfluous();

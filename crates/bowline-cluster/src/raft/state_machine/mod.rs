@@ -20,6 +20,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bowline_replica::Replica;
@@ -35,6 +36,7 @@ use tokio::sync::watch;
 use super::log_store::LogStore;
 use super::repairs::{Arrival, Repairs, Wanted};
 use super::waiters::{Applied, Awaited, Waiters};
+use crate::blocking;
 use crate::error::Error;
 use crate::in_place::in_place;
 use crate::log_limit::SharedLogLimit;
@@ -93,6 +95,8 @@ pub(crate) struct StateMachine {
     /// The last entry that the consensus has had applied. Tables that came for a repair may be ahead of it.
     ordered: Option<LogId>,
     limits: Arc<Limits>,
+    /// Whether a task flushes and merges, in a simulation.
+    is_merging: Arc<AtomicBool>,
 }
 
 /// Limits of repeated log messages.
@@ -155,6 +159,7 @@ impl StateMachine {
             passed_over: None,
             ordered: last_applied,
             limits: Arc::default(),
+            is_merging: Arc::default(),
         })
     }
 
@@ -203,6 +208,7 @@ impl StateMachine {
             responders.extend(responder);
         }
         applier.finish()?;
+        self.run_background();
         let progress = Progress::of(self.last_applied);
         self.progress.send_replace(progress);
         for (number, outcomes) in answers {
@@ -214,6 +220,28 @@ impl StateMachine {
             responder.send(types::Applied::default());
         }
         Ok(())
+    }
+
+    /// Flushes and merges, if the database has no threads for that. In a simulation it happens later and step by step, so that
+    /// other work overtakes it, as it overtakes a thread.
+    fn run_background(&self) {
+        if !blocking::is_alone() {
+            while self.replica.run_background() {}
+            return;
+        }
+        if self.is_merging.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (replica, is_merging) = (self.replica.clone(), self.is_merging.clone());
+        tokio::spawn(async move {
+            loop {
+                blocking::wait_for_the_background().await;
+                if !replica.run_background() {
+                    break;
+                }
+            }
+            is_merging.store(false, Ordering::Relaxed);
+        });
     }
 
     /// The tables with everything applied; on a full disk, and while they wait to be replaced, those of the last flush.
@@ -281,7 +309,7 @@ impl StateMachine {
             let replica = self.replica.clone();
             let (state, directory) = (state.clone(), directory.clone());
             let installing =
-                crate::blocking::spawn(move || replica.install(&state, &directory, keeps_log));
+                blocking::spawn(move || replica.install(&state, &directory, keeps_log));
             let installed = installing.await.map_err(Error::stopped)?;
             match installed.map_err(Error::from) {
                 Err(later) if is_shortage(&later) || is_still_read(&later) => {
@@ -429,7 +457,7 @@ impl StateMachine {
     async fn freeze(&self) -> Result<Option<(SnapshotMeta, FrozenTables)>, io::Error> {
         loop {
             let machine = self.clone();
-            let freezing = crate::blocking::spawn(move || machine.snapshot());
+            let freezing = blocking::spawn(move || machine.snapshot());
             match freezing.await.map_err(io::Error::other)? {
                 Err(short) if is_shortage(&short) => {
                     self.wait_for_room(&short).await.map_err(failed)?;

@@ -4,11 +4,13 @@
 //! member up to a time. So a member that is not driven is a process that is stopped, and a dropped runtime is one
 //! that was killed. Its time may pass at another speed than that of the others.
 
+mod rot;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline::vfs::{OpenMode, Vfs};
+use bowline::vfs::Vfs;
 use bowline::{Background, Clock as _, Db};
 use bowline_cluster::peer::PeerOptions;
 use bowline_cluster::{LocalClient, Node, NodeConfig, Status};
@@ -22,6 +24,8 @@ use crate::runtime::VirtualRuntime;
 use crate::story::set_speaker;
 use crate::trace::{Trace, name};
 use crate::wire::{Host, Wire};
+use rot::Damage;
+pub(crate) use rot::RotOf;
 
 /// How a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,6 +88,10 @@ pub(crate) struct Member {
     space_bytes: Option<u64>,
     /// Whether bytes of its tables have rotted since its disk was new.
     pub(crate) is_rotten: bool,
+    /// What has rotted besides, and is on the disk as it was left.
+    damages: Vec<Damage>,
+    /// What the member has to apply before it has got back what its damaged log may have lost.
+    lacks: Option<u64>,
     /// Whether flushes of the disk have failed: then the member stops by itself.
     pub(crate) disk_fails: bool,
     host: Host,
@@ -127,6 +135,8 @@ impl Member {
             disk: SimDisk::new(),
             space_bytes: None,
             is_rotten: false,
+            damages: Vec::new(),
+            lacks: None,
             disk_fails: false,
             host: wire.host(number),
             clock: ManualClock::new(),
@@ -193,6 +203,8 @@ impl Member {
         assert!(!self.is_up(), "a process runs on the disk");
         self.disk = SimDisk::new();
         self.is_rotten = false;
+        self.damages.clear();
+        self.lacks = None;
         self.is_older = false;
         self.copy = None;
     }
@@ -219,59 +231,6 @@ impl Member {
             self.trace
                 .note(name(self.number), "has the copy in place of its disk");
         }
-    }
-
-    /// A bit of a table flips, in the part that is not needed to open it.
-    pub(crate) fn rot(&mut self, seed: u64) {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let half = |bytes: &[u8], random: &mut fastrand::Rng| {
-            // The last pages say where all others are: without them nothing opens.
-            random.usize(0..(bytes.len() / 2).max(1))
-        };
-        self.is_rotten |= self.invert_a_bit(Path::new("db/tables"), &mut random, half);
-    }
-
-    /// A bit of the log changes while no process runs.
-    pub(crate) fn rot_log(&mut self, seed: u64) {
-        let mut random = fastrand::Rng::with_seed(seed);
-        let used = |bytes: &[u8], random: &mut fastrand::Rng| {
-            let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-            random.usize(0..=end)
-        };
-        // In the last group, which nothing vouches for, it looks torn: then it has lost that as an older copy has.
-        self.is_older = self.invert_a_bit(Path::new("db/log"), &mut random, used);
-    }
-
-    /// Inverts a bit of one of the files in `dir`, where `place` says. Returns whether there was one.
-    fn invert_a_bit(
-        &mut self,
-        dir: &Path,
-        random: &mut fastrand::Rng,
-        place: impl Fn(&[u8], &mut fastrand::Rng) -> usize,
-    ) -> bool {
-        let Ok(names) = self.disk.read_dir(dir) else {
-            return false;
-        };
-        let Some(name) = random.choice(names) else {
-            return false;
-        };
-        let path = dir.join(name);
-        let Ok(file) = self.disk.open(&path, OpenMode::ReadWrite) else {
-            return false;
-        };
-        let mut bytes = vec![0; file.len().unwrap_or(0) as usize];
-        if bytes.is_empty() || file.read_at(&mut bytes, 0).is_err() {
-            return false;
-        }
-        let at = place(&bytes, random);
-        let byte = bytes[at] ^ (1 << random.u8(0..8));
-        let written = file.write_at(&[byte], at as u64);
-        let number = self.number;
-        self.trace.note(
-            self::name(number),
-            format_args!("byte {at} of {} rots: {written:?}", path.display()),
-        );
-        true
     }
 
     /// The next process is of a new member, for which a place was added.
@@ -379,6 +338,14 @@ impl Member {
     pub(crate) fn jump_wall(&self, by_ms: i64) {
         let now = self.clock.wall_ms();
         self.clock.jump_wall_to(now.saturating_add_signed(by_ms));
+    }
+
+    /// The monotonic time leaps forward, for all timers of the process at once.
+    pub(crate) fn leap(&mut self, by: Duration) {
+        if let Some(process) = &mut self.process {
+            process.runtime.pass(by);
+        }
+        self.clock.advance(by);
     }
 
     /// Runs the process for a time. Gives the node once, when it has started.
