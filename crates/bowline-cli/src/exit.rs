@@ -262,6 +262,7 @@ impl From<bowline_load::Error> for Failure {
         match error {
             E::Usage(message) => Failure::new(Exit::Usage, message),
             E::NotFound(message) => Failure::new(Exit::NotFound, message),
+            E::Worse(message) => Failure::new(Exit::NotFound, message),
             E::Unreachable(message) => Failure::new(Exit::Unreachable, message),
             E::System(message) => Failure::new(Exit::Io, message),
             E::Internal(message) => Failure::new(Exit::Internal, message),

@@ -279,4 +279,10 @@ pub struct Compare {
     /// The etcd to run
     #[arg(long, value_name = "PROGRAM", default_value = "etcd")]
     pub etcd_program: String,
+    /// Keep the ratios to etcd in a file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub save: Option<PathBuf>,
+    /// Hold the ratios against those of a file that --save has written, and fail where one is worse
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub baseline: Option<PathBuf>,
 }

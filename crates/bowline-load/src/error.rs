@@ -17,6 +17,9 @@ pub enum Error {
     /// A server cannot be started.
     #[error("{0}")]
     System(String),
+    /// A comparison is worse than the kept one.
+    #[error("{0}")]
+    Worse(String),
     /// A mistake of the load generator.
     #[error("{0}")]
     Internal(String),

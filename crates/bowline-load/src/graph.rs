@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use prost::Message;
 
-use super::workload::Workload;
+use super::workload::{Expected, Workload};
 use crate::args::{GraphLoad, GraphOperation};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Show};
@@ -115,7 +115,7 @@ pub(crate) fn workload(args: &GraphLoad) -> Result<(&'static str, Workload)> {
             };
             (
                 "graph edge",
-                Workload::of_graph(&load, path, 2, false, encode)?,
+                Workload::of_graph(&load, path, 2, Expected::Nothing, encode)?,
             )
         }
         GraphOperation::Neighbors => {
@@ -129,8 +129,11 @@ pub(crate) fn workload(args: &GraphLoad) -> Result<(&'static str, Workload)> {
                 };
                 request.encode_to_vec()
             };
-            let expects_rows = args.fan_out > 0;
-            let workload = Workload::of_graph(&load, path, 1, expects_rows, encode)?;
+            let expects = match args.fan_out {
+                0 => Expected::Nothing,
+                _ => Expected::Rows,
+            };
+            let workload = Workload::of_graph(&load, path, 1, expects, encode)?;
             ("graph neighbors", workload)
         }
         GraphOperation::Traverse => {
@@ -147,7 +150,7 @@ pub(crate) fn workload(args: &GraphLoad) -> Result<(&'static str, Workload)> {
             };
             (
                 "graph traverse",
-                Workload::of_graph(&load, path, 1, true, encode)?,
+                Workload::of_graph(&load, path, 1, Expected::Rows, encode)?,
             )
         }
     })

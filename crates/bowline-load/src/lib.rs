@@ -39,7 +39,7 @@ use args::{GraphLoad, Load, WatchLoad};
 use load::Plan;
 use workload::Workload;
 
-pub use compare::{COLUMNS, Comparison, run as compare};
+pub use compare::{Baseline, COLUMNS, Comparison, run as compare};
 pub use error::{Error, Result};
 pub use node::{figures as node_figures, run as measure_node};
 pub use progress::{Progress, Show};

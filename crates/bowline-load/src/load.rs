@@ -18,7 +18,7 @@ use tokio::sync::Barrier;
 use super::machine;
 use super::report::{Counts, Report};
 use super::wire::{End, Link, Sink};
-use super::workload::{Keys, Workload};
+use super::workload::{Expected, Keys, Workload};
 use crate::args::Load;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Show};
@@ -172,8 +172,8 @@ struct Clients<'a> {
     counts: &'a RefCell<Counts>,
     /// When the request of each was sent, or was due.
     started: Vec<Instant>,
-    /// Whether something was found.
-    found: Vec<bool>,
+    /// What the answer to the request of each is still to have in it.
+    expected: Vec<Expected>,
     /// Clients without a request under way, with the time when their next is due.
     idle: BinaryHeap<Reverse<(Instant, u32)>>,
     now: Instant,
@@ -187,10 +187,14 @@ impl Sink for Clients<'_> {
     }
 
     fn data(&mut self, tag: u32, bytes: &[u8]) {
-        if self.shared.workload.expects_rows {
-            let client = usize::try_from(tag).unwrap_or(0);
-            // Field 2 of an answer are its rows. They follow the header, which is field 1.
-            self.found[client] |= has_rows(bytes);
+        let expected = &mut self.expected[usize::try_from(tag).unwrap_or(0)];
+        let is_there = match expected {
+            Expected::Nothing => return,
+            Expected::Rows => has_rows(bytes),
+            Expected::Time => has_time(bytes),
+        };
+        if is_there {
+            *expected = Expected::Nothing;
         }
     }
 
@@ -200,7 +204,7 @@ impl Sink for Clients<'_> {
         let started = self.started[client];
         match end {
             End::Status(0) => {
-                let is_empty = self.shared.workload.expects_rows && !self.found[client];
+                let is_empty = self.expected[client] != Expected::Nothing;
                 counts.success(self.now.saturating_duration_since(started), is_empty);
             }
             End::Status(code) => {
@@ -219,14 +223,27 @@ impl Sink for Clients<'_> {
     }
 }
 
-/// Whether rows are in the beginning of an answer.
+/// Whether rows are in the beginning of an answer: field 2, which follows the header.
 fn has_rows(bytes: &[u8]) -> bool {
+    matches!(after_header(bytes), Some([0x12, ..]))
+}
+
+/// Whether the answer to a renewal tells of time that is left: field 3, which follows the id, field 2.
+fn has_time(bytes: &[u8]) -> bool {
+    let Some([0x10, rest @ ..]) = after_header(bytes) else {
+        return false;
+    };
+    let id_bytes = rest.iter().position(|byte| *byte < 0x80);
+    let after = id_bytes.and_then(|last| rest.get(last + 1..));
+    matches!(after, Some([0x18, left, ..]) if *left > 0)
+}
+
+/// What follows the header, field 1, in the beginning of an answer.
+fn after_header(bytes: &[u8]) -> Option<&[u8]> {
     match bytes {
         // The prefix of gRPC, then the header with its length, which is short.
-        [_, _, _, _, _, 0x0a, length, rest @ ..] => rest
-            .get(usize::from(*length))
-            .is_some_and(|tag| *tag == 0x12),
-        _ => false,
+        [_, _, _, _, _, 0x0a, length, rest @ ..] => rest.get(usize::from(*length)..),
+        _ => None,
     }
 }
 
@@ -238,7 +255,7 @@ async fn drive(
 ) -> io::Result<()> {
     let plan = &shared.plan;
     let address = &plan.addresses[index % plan.addresses.len()];
-    let mut link = Link::connect(address, &shared.workload.target).await?;
+    let mut link = Link::connect(address, &shared.workload.targets()).await?;
     tokio::select! {
         _ = shared.ready.wait() => {}
         () = until_over(shared) => return Ok(()),
@@ -255,7 +272,7 @@ async fn drive(
         shared,
         counts,
         started: vec![began; count],
-        found: vec![false; count],
+        expected: vec![Expected::Nothing; count],
         idle: BinaryHeap::with_capacity(count),
         now: began,
         interval,
@@ -337,10 +354,11 @@ fn issue(link: &mut Link, clients: &mut Clients<'_>, keys: &mut Keys) -> bool {
         } else {
             clients.now
         };
-        clients.found[client] = false;
-        let bytes = shared.workload.request_bytes();
-        connection.request(tag, bytes, true, |out| {
-            shared.workload.write(out, keys, number);
+        let (workload, target) = shared.workload.of_request(number);
+        clients.expected[client] = workload.expects;
+        let bytes = workload.request_bytes();
+        connection.request(tag, target, bytes, true, |out| {
+            workload.write(out, keys, number);
         });
     }
     true
@@ -365,7 +383,7 @@ pub(crate) fn address(endpoint: &str) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use bowline_proto::etcdserverpb::{RangeResponse, ResponseHeader};
+    use bowline_proto::etcdserverpb::{LeaseKeepAliveResponse, RangeResponse, ResponseHeader};
     use bowline_proto::mvccpb::KeyValue;
     use prost::Message;
 
@@ -464,5 +482,23 @@ mod tests {
         assert!(has_rows(&answer(vec![KeyValue::default()])));
         assert!(!has_rows(&answer(vec![])));
         assert!(!has_rows(&[0; 5]));
+    }
+
+    #[test]
+    fn a_renewal_of_a_lease_that_is_gone_is_noticed() {
+        let answer = |ttl: i64| {
+            let reply = LeaseKeepAliveResponse {
+                header: Some(ResponseHeader {
+                    revision: 1 << 40,
+                    ..ResponseHeader::default()
+                }),
+                id: 1 << 21,
+                ttl,
+            };
+            [vec![0; 5], reply.encode_to_vec()].concat()
+        };
+        assert!(has_time(&answer(1)));
+        assert!(!has_time(&answer(0)));
+        assert!(!has_time(&answer(1)[..5]));
     }
 }

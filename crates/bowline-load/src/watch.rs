@@ -192,7 +192,7 @@ async fn follow(shared: &Shared, address: &str, watches: usize, streams: usize) 
         path: "/etcdserverpb.Watch/Watch",
         metadata: None,
     };
-    let mut link = Link::connect(address, &target).await?;
+    let mut link = Link::connect(address, &[target]).await?;
     let create = WatchRequest {
         request_union: Some(RequestUnion::CreateRequest(WatchCreateRequest {
             key: "\0".into(),
@@ -205,8 +205,9 @@ async fn follow(shared: &Shared, address: &str, watches: usize, streams: usize) 
         let count = (stream..watches).step_by(streams).len();
         let tag = u32::try_from(stream).unwrap_or(u32::MAX);
         let bytes = create.len() * count;
-        link.connection()
-            .request(tag, bytes, false, |out| out.extend(create.repeat(count)));
+        link.connection().request(tag, 0, bytes, false, |out| {
+            out.extend(create.repeat(count));
+        });
     }
     let mut counter = Counter {
         shared,

@@ -2,10 +2,13 @@
 //!
 //! Keys are the number of the key in hexadecimal, with zeros before it. So all have one length, which
 //! makes every request as long as the next, and they can be read. A block's id is such a key, of 16 digits.
+//! Ids of leases are so large that each has four bytes.
 
 use bowline_client::ReadLevel;
 use bowline_proto::etcdserverpb::request_op::Request;
-use bowline_proto::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest};
+use bowline_proto::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+};
 use bytes::Bytes;
 use prost::Message;
 
@@ -31,9 +34,28 @@ pub(crate) struct Workload {
     is_independent: bool,
     /// How many writes a request is.
     pub(crate) operations: u64,
-    /// Whether an answer without a key in it is to be counted.
-    pub(crate) expects_rows: bool,
+    /// What an answer is to have in it; one that has not is counted.
+    pub(crate) expects: Expected,
+    /// What every second request is instead.
+    other: Option<Box<Workload>>,
+    /// Whether a number is written as the id of a lease, and not as a key.
+    is_of_leases: bool,
 }
+
+/// What an answer is to have in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    Nothing,
+    /// A key.
+    Rows,
+    /// Time that a lease has left.
+    Time,
+}
+
+/// The first id of a lease. It and those that follow have four bytes.
+const LEASE_FIRST: i64 = 1 << 21;
+/// How long leases live. Longer than a row.
+const LEASE_SECONDS: i64 = 600;
 
 /// The seed of keys and values. Fixed, so that runs can be compared.
 const SEED: u64 = 0xDEAD_BEEF_CAFE_BABE;
@@ -86,7 +108,64 @@ impl Workload {
             range.encode_to_vec()
         })?;
         Ok(Workload {
-            expects_rows: true,
+            expects: Expected::Rows,
+            ..workload
+        })
+    }
+
+    /// Puts and linearizable reads by turns.
+    pub(crate) fn puts_and_reads(args: &Load) -> Result<Workload> {
+        let reads = Workload::reads(args, ReadLevel::Linearizable)?;
+        Ok(Workload {
+            other: Some(Box::new(reads)),
+            ..Workload::puts(args)?
+        })
+    }
+
+    /// Grants as many leases as there are keys.
+    pub(crate) fn grants(args: &Load) -> Result<Workload> {
+        Workload::of_leases(args, "/etcdserverpb.Lease/LeaseGrant", |lease| {
+            let grant = LeaseGrantRequest {
+                ttl: LEASE_SECONDS,
+                id: lease,
+            };
+            grant.encode_to_vec()
+        })
+    }
+
+    /// Keeps those leases alive, each time by a call of its own.
+    pub(crate) fn keep_alives(args: &Load) -> Result<Workload> {
+        let workload = Workload::of_leases(args, "/etcdserverpb.Lease/LeaseKeepAlive", |lease| {
+            LeaseKeepAliveRequest { id: lease }.encode_to_vec()
+        })?;
+        Ok(Workload {
+            expects: Expected::Time,
+            ..workload
+        })
+    }
+
+    fn of_leases(
+        args: &Load,
+        path: &'static str,
+        encode: impl Fn(i64) -> Vec<u8>,
+    ) -> Result<Workload> {
+        // With another byte at each place, as long.
+        const OTHER: i64 = 2 << 21 | 0x55 << 14 | 0x55 << 7 | 0x55;
+        let target = Target {
+            path,
+            metadata: None,
+        };
+        let encode = |keys: &[Bytes]| match keys[0].first() {
+            Some(b'1') => encode(OTHER),
+            _ => encode(LEASE_FIRST),
+        };
+        let args = &Load {
+            key_size: 4,
+            ..args.clone()
+        };
+        let workload = Workload::new(args, target, 1, encode)?;
+        Ok(Workload {
+            is_of_leases: true,
             ..workload
         })
     }
@@ -111,7 +190,7 @@ impl Workload {
             range.encode_to_vec()
         })?;
         Ok(Workload {
-            expects_rows: true,
+            expects: Expected::Rows,
             operations: 1,
             key_space,
             step: keys,
@@ -125,7 +204,7 @@ impl Workload {
         args: &Load,
         path: &'static str,
         ids: usize,
-        expects_rows: bool,
+        expects: Expected,
         encode: impl Fn(&[Bytes]) -> Vec<u8>,
     ) -> Result<Workload> {
         let target = Target {
@@ -135,7 +214,7 @@ impl Workload {
         Ok(Workload {
             is_independent: true,
             operations: 1,
-            expects_rows,
+            expects,
             ..Workload::new(args, target, ids, encode)?
         })
     }
@@ -179,12 +258,28 @@ impl Workload {
             modulus: args.key_space_size,
             is_independent: false,
             operations: 1,
-            expects_rows: false,
+            expects: Expected::Nothing,
+            other: None,
+            is_of_leases: false,
         })
         .map(|workload| Workload {
             operations: u64::try_from(keys).unwrap_or(1),
             ..workload
         })
+    }
+
+    /// What all requests are for.
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        let other = self.other.iter().flat_map(|other| other.targets());
+        std::iter::once(self.target.clone()).chain(other).collect()
+    }
+
+    /// What the request of this number in the run is, and which of the targets it is for.
+    pub(crate) fn of_request(&self, number: u64) -> (&Workload, usize) {
+        match &self.other {
+            Some(other) if number % 2 == 1 => (other, 1),
+            _ => (self, 0),
+        }
     }
 
     /// The bytes of a request, with its prefix of gRPC.
@@ -198,11 +293,10 @@ impl Workload {
         out.extend_from_slice(&self.template);
         let mut key = keys.next(self, number);
         for at in &self.keys_at {
-            let end = start + at + self.key_bytes;
-            let mut rest = key;
-            for digit in out[start + at..end].iter_mut().rev().take(16) {
-                *digit = b"0123456789abcdef"[usize::try_from(rest & 15).unwrap_or(0)];
-                rest >>= 4;
+            let bytes = &mut out[start + at..start + at + self.key_bytes];
+            match self.is_of_leases {
+                true => write_lease(bytes, key),
+                false => write_key(bytes, key),
             }
             key = if self.is_independent {
                 keys.next(self, number)
@@ -211,6 +305,26 @@ impl Workload {
                 (key + self.step) % self.modulus
             };
         }
+    }
+}
+
+/// Writes a key as its hexadecimal digits.
+fn write_key(bytes: &mut [u8], key: u64) {
+    let mut rest = key;
+    for digit in bytes.iter_mut().rev().take(16) {
+        *digit = b"0123456789abcdef"[usize::try_from(rest & 15).unwrap_or(0)];
+        rest >>= 4;
+    }
+}
+
+/// Writes the id of a lease as a varint.
+fn write_lease(bytes: &mut [u8], lease: u64) {
+    let mut rest = LEASE_FIRST.unsigned_abs() + lease;
+    let last = bytes.len() - 1;
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        let more = if at < last { 0x80 } else { 0 };
+        *byte = u8::try_from(rest & 0x7f).unwrap_or(0) | more;
+        rest >>= 7;
     }
 }
 
@@ -316,6 +430,40 @@ mod tests {
     }
 
     #[test]
+    fn puts_and_reads_take_turns() {
+        let args = load("--sequential-keys --key-size 4 --key-space-size 9");
+        let workload = Workload::puts_and_reads(&args).unwrap();
+        let paths = workload.targets();
+        for number in 0..4 {
+            let (one, target) = workload.of_request(number);
+            let body = message(one, &mut Keys::new(0), number);
+            let key = match number % 2 {
+                0 => PutRequest::decode(&body[..]).unwrap().key,
+                _ => RangeRequest::decode(&body[..]).unwrap().key,
+            };
+            assert_eq!(key, format!("000{number}"));
+            let method = ["/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range"][target];
+            assert_eq!(paths[target].path, method);
+            assert_eq!(target as u64, number % 2);
+        }
+    }
+
+    #[test]
+    fn each_lease_is_granted_and_kept_alive() {
+        let args = load("--sequential-keys --key-space-size 10000");
+        let grants = Workload::grants(&args).unwrap();
+        let renewals = Workload::keep_alives(&args).unwrap();
+        for number in [0, 1, 127, 128, 9_999, 10_000] {
+            let id = LEASE_FIRST + number as i64 % 10_000;
+            let grant = message(&grants, &mut Keys::new(0), number);
+            let grant = LeaseGrantRequest::decode(&grant[..]).unwrap();
+            assert_eq!((grant.id, grant.ttl), (id, LEASE_SECONDS));
+            let renewal = message(&renewals, &mut Keys::new(0), number);
+            assert_eq!(LeaseKeepAliveRequest::decode(&renewal[..]).unwrap().id, id);
+        }
+    }
+
+    #[test]
     fn a_transaction_puts_different_keys() {
         let workload = Workload::transactions(&load("--key-size 20"), 5).unwrap();
         let txn = TxnRequest::decode(&message(&workload, &mut Keys::new(3), 0)[..]).unwrap();
@@ -351,7 +499,7 @@ mod tests {
     #[test]
     fn the_ends_of_an_edge_are_chosen_by_themselves() {
         let args = load("--key-size 16 --key-space-size 4");
-        let workload = Workload::of_graph(&args, "/", 2, false, |ids| {
+        let workload = Workload::of_graph(&args, "/", 2, Expected::Nothing, |ids| {
             [&ids[0][..], &ids[1][..]].concat()
         });
         let (workload, mut keys) = (workload.unwrap(), Keys::new(0));

@@ -1,6 +1,6 @@
 //! `bench`: runs a load and prints its figures.
 
-use bowline_load::{COLUMNS, Comparison, Figures, Generator, Report};
+use bowline_load::{Baseline, COLUMNS, Comparison, Figures, Generator, Report};
 
 use crate::args::Output;
 use crate::args::bench::Bench;
@@ -33,9 +33,19 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Bench) -> Result<(), Fai
         })?),
         Bench::Compare(args) => {
             let show = bars(context.is_quiet() || args.json);
+            // Before minutes of measurement, and not after them.
+            let kept = args.baseline.as_deref().map(Baseline::load).transpose()?;
             let comparison = bowline_load::compare(args, &show)?;
             print_comparison(context, args.json, &comparison)?;
-            Ok(comparison.expect_some_success()?)
+            comparison.expect_some_success()?;
+            let now = Baseline::of(&comparison);
+            if let Some(file) = &args.save {
+                now.save(file)?;
+            }
+            match kept {
+                Some(kept) => Ok(kept.expect_not_worse(&now, args.only.as_deref())?),
+                None => Ok(()),
+            }
         }
     }
 }

@@ -211,6 +211,11 @@ impl Cluster {
         self.program.system
     }
 
+    /// The process of each node.
+    pub(crate) fn processes(&self) -> Vec<u32> {
+        self.nodes.iter().map(|node| node.child.id()).collect()
+    }
+
     /// `host:port` of each node.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client.clone()).collect()

@@ -12,10 +12,15 @@
 //!
 //! On a small machine the load takes a part of the processor. So the CPU time of the servers per
 //! operation stands beside each throughput: it holds where throughput is noisy.
+//!
+//! A renewal of a lease is a call with one message, as of `etcdctl lease keep-alive --once`.
 
+mod baseline;
 mod cluster;
+mod syscalls;
 mod table;
 
+pub use baseline::Baseline;
 pub use table::COLUMNS;
 
 use std::time::Duration;
@@ -32,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::progress::{Progress, Show, hidden};
 
 use cluster::{Cluster, System};
+use syscalls::Syscalls;
 
 /// One line of the comparison.
 #[derive(Debug, Clone, Copy)]
@@ -49,10 +55,14 @@ struct Row {
 enum Kind {
     Put,
     Read(ReadLevel),
+    /// As many puts as linearizable reads.
+    Half,
     /// Linearizable reads of so many keys in a row.
     Range {
         keys: u64,
     },
+    /// Renewals of as many leases as there are keys.
+    KeepAlive,
     /// So many puts, delivered to so many watchers.
     Watch {
         puts: u64,
@@ -60,10 +70,11 @@ enum Kind {
     },
 }
 
-const ROWS: [Row; 10] = [
+const ROWS: [Row; 12] = [
     row("put 1/1", 1, 1, Kind::Put),
     row("put 10/100", 10, 100, Kind::Put),
     row("put 200/1000", 200, 1000, Kind::Put),
+    row("50 % reads 200/1000", 200, 1000, Kind::Half),
     row(
         "linearizable read 200/1000",
         200,
@@ -95,6 +106,7 @@ const ROWS: [Row; 10] = [
         },
     ),
     row("range of 100, 10/100", 10, 100, Kind::Range { keys: 100 }),
+    row("lease kept alive 200/1000", 200, 1000, Kind::KeepAlive),
     // Last, as the keys have large values from then on.
     Row {
         value_bytes: 1 << 10,
@@ -144,6 +156,9 @@ struct Sample {
     client_cpu_us: f64,
     /// Switches between the threads of the servers, per operation.
     switches: f64,
+    /// Calls of the servers to the system, per operation, where `perf` can count them. Counted before the rest, as that takes
+    /// time.
+    syscalls: Option<f64>,
     errors: u64,
     empty: u64,
 }
@@ -254,6 +269,9 @@ fn measure(
         };
         let workload = match row.kind {
             Kind::Put => Workload::puts(&load)?,
+            Kind::Half => Workload::puts_and_reads(&load)?,
+            Kind::KeepAlive if total.is_some() => Workload::grants(&load)?,
+            Kind::KeepAlive => Workload::keep_alives(&load)?,
             Kind::Read(consistency) => Workload::reads(&load, consistency)?,
             Kind::Range { keys } => Workload::ranges(&load, keys)?,
             Kind::Watch { .. } => {
@@ -285,7 +303,12 @@ fn measure(
             progress.add(1);
             continue;
         }
-        run(row, None, Some(duration / 10))?;
+        if row.kind == Kind::KeepAlive {
+            run(row, Some(KEYS), None)?.expect_no_errors()?;
+        }
+        let counting = Syscalls::count(&cluster.processes());
+        let warmed = run(row, None, Some(duration / 10))?.succeeded();
+        let syscalls = counting.and_then(Syscalls::end);
         let before = cluster.usage()?;
         let report = run(row, None, Some(duration))?;
         let used = cluster.usage()?.since(&before);
@@ -300,6 +323,7 @@ fn measure(
             server_cpu_us: micros_each(used.cpu, done),
             client_cpu_us: micros_each(report.client_cpu, done),
             switches: used.switches as f64 / done as f64,
+            syscalls: syscalls.map(|calls| calls as f64 / warmed as f64),
             errors: report.failed(),
             empty: report.empty,
         });
@@ -336,6 +360,7 @@ fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<S
         server_cpu_us: micros_each(used.cpu, watched.events),
         client_cpu_us: micros_each(watched.client_cpu, watched.events),
         switches: used.switches as f64 / watched.events as f64,
+        syscalls: None,
         errors: puts.failed() + watched.broken_streams + missing,
         empty: 0,
     })

@@ -1,5 +1,6 @@
 //! The table of a comparison: medians, their spread, and the ratios to etcd.
 
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Comparison, ROWS, Row, Sample, System, counterpart};
@@ -22,19 +23,20 @@ pub const COLUMNS: &[&str] = &[
     "cpu_of_etcd",
     "client_cpu_us",
     "switches",
+    "syscalls",
     "remark",
 ];
 
 /// The middle and the ends of several figures.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Spread {
-    median: f64,
-    min: f64,
-    max: f64,
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
 }
 
 impl Spread {
-    fn of(figures: impl Iterator<Item = f64>) -> Option<Spread> {
+    pub(super) fn of(figures: impl Iterator<Item = f64>) -> Option<Spread> {
         let mut figures: Vec<f64> = figures.collect();
         figures.sort_by(f64::total_cmp);
         let (min, max) = (*figures.first()?, *figures.last()?);
@@ -66,6 +68,11 @@ impl Cell<'_> {
         Some(self.spread(figure)?.median)
     }
 
+    /// Where they could be counted.
+    fn syscalls(&self) -> Option<Spread> {
+        Spread::of(self.samples.iter().filter_map(|sample| sample.syscalls))
+    }
+
     /// Why the figures say nothing, if they do not.
     fn flaw(&self) -> Option<String> {
         let errors: u64 = self.samples.iter().map(|sample| sample.errors).sum();
@@ -86,6 +93,11 @@ impl Comparison {
         Cell {
             samples: self.samples.iter().filter(is_of).collect(),
         }
+    }
+
+    /// The runs of one row by one system, in the order of the rounds.
+    pub(super) fn rounds_of(&self, row: &str, system: System) -> Vec<&Sample> {
+        self.cell(row, system).samples
     }
 
     /// A comparison of nothing says nothing.
@@ -158,6 +170,8 @@ impl Comparison {
             of_etcd(|sample| sample.server_cpu_us).unwrap_or(Figure::Absent),
             figure(|sample| sample.client_cpu_us),
             figure(|sample| sample.switches),
+            cell.syscalls()
+                .map_or(Figure::Absent, |calls| Figure::Real(calls.median)),
             cell.flaw().or(beside).map_or(Figure::Absent, Figure::Text),
         ])
     }
@@ -184,6 +198,7 @@ impl Comparison {
                     "server_cpu_us": spread(|sample| sample.server_cpu_us),
                     "client_cpu_us": spread(|sample| sample.client_cpu_us),
                     "switches": spread(|sample| sample.switches),
+                    "syscalls": cell.syscalls().map(Spread::to_json),
                     "flaw": cell.flaw(),
                 }));
             }

@@ -90,7 +90,7 @@ const PRIORITY: u8 = 0x20;
 
 impl Connection {
     /// A new connection, with its greeting to be written.
-    pub(crate) fn new(target: &Target, authority: &str) -> Connection {
+    pub(crate) fn new(targets: &[Target], authority: &str) -> Connection {
         let mut output = PREFACE.to_vec();
         let settings: [(u16, u32); 3] = [
             // No dynamic table for answers, nothing pushed, large windows.
@@ -105,7 +105,7 @@ impl Connection {
         }
         window_update(&mut output, 0, WINDOW - 65_535);
         Connection {
-            headers: RequestHeaders::new(target, authority),
+            headers: RequestHeaders::new(targets, authority),
             output,
             partial: Vec::new(),
             streams: HashMap::new(),
@@ -142,11 +142,12 @@ impl Connection {
         self.streams.len()
     }
 
-    /// Begins a request with a message, and ends it there if it is the `last`. `write` appends the
+    /// Begins a request to a target with a message, and ends it there if it is the `last`. `write` appends the
     /// message with its prefix of gRPC to what it is given.
     pub(crate) fn request(
         &mut self,
         tag: u32,
+        target: usize,
         message_bytes: usize,
         is_last: bool,
         write: impl FnOnce(&mut Vec<u8>),
@@ -157,7 +158,7 @@ impl Connection {
             .reserve(2 * FRAME_HEADER + self.headers.max_bytes() + message_bytes);
         let at = self.output.len();
         frame(&mut self.output, 0, HEADERS, END_HEADERS, id);
-        self.headers.write(&mut self.output);
+        self.headers.write(&mut self.output, target);
         let length = self.output.len() - at - FRAME_HEADER;
         self.output[at..at + 3].copy_from_slice(&length_of(length));
         let mut stream = Stream {
@@ -465,13 +466,13 @@ mod tests {
             path: "/a.B/C",
             metadata: None,
         };
-        let mut connection = Connection::new(&target, "here");
+        let mut connection = Connection::new(&[target], "here");
         connection.output().clear();
         connection
     }
 
     fn request(connection: &mut Connection, tag: u32, bytes: usize) {
-        connection.request(tag, bytes, true, |out| out.extend(vec![7; bytes]));
+        connection.request(tag, 0, bytes, true, |out| out.extend(vec![7; bytes]));
     }
 
     /// The kinds, flags and payload lengths of what is to be written.

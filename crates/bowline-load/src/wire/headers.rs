@@ -1,7 +1,7 @@
 //! The headers of requests, compressed as RFC 7541 says, and the status in those of answers.
 //!
-//! The first request on a connection puts its headers into the server's dynamic table; each later one
-//! refers to the entries. In the other direction the table is switched off (its size is set to 0 before
+//! The first request on a connection puts its headers into the server's dynamic table, and the first one to another method
+//! that method; each later one refers to the entries. In the other direction the table is switched off (its size is set to 0 before
 //! the first request), so each block of an answer can be read by itself.
 
 /// What requests are for.
@@ -16,24 +16,34 @@ pub(crate) struct Target {
 /// The headers of all requests of a connection.
 #[derive(Debug)]
 pub(crate) struct RequestHeaders {
-    /// Puts everything into the table.
-    first: Vec<u8>,
-    /// Refers to it.
-    later: Vec<u8>,
-    /// Without the table, for a server that has none.
-    plain: Vec<u8>,
-    state: Table,
+    /// All that differ, each once.
+    entries: Vec<Entry>,
+    /// The entries of a request, for each target.
+    targets: Vec<Vec<usize>>,
+    /// How many entries have been put into the server's table.
+    inserted: usize,
+    table: Table,
 }
 
-/// The server's table.
+/// One header.
+#[derive(Debug)]
+struct Entry {
+    /// Puts it into the table.
+    first: Vec<u8>,
+    /// Without the table, for a server that has none.
+    plain: Vec<u8>,
+    /// Which one it is in the table, from the first that was put there.
+    number: Option<usize>,
+}
+
+/// Whether the server has a table.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Table {
-    /// Nothing is in it yet.
-    Empty,
-    /// The headers are in it.
-    Filled,
+    On,
     /// The server wants a smaller one than the headers need.
-    Off { is_told: bool },
+    Off {
+        is_told: bool,
+    },
 }
 
 /// Indexes of the static table that are used here.
@@ -47,70 +57,96 @@ const DYNAMIC: u8 = 62;
 /// The size of the table that every server has unless it says otherwise.
 pub(crate) const TABLE_BYTES: u32 = 4_096;
 
-impl RequestHeaders {
-    pub(crate) fn new(target: &Target, authority: &str) -> RequestHeaders {
-        let named = [
-            (NAME_PATH, target.path),
-            (NAME_AUTHORITY, authority),
-            (NAME_CONTENT_TYPE, "application/grpc"),
-        ];
-        let unnamed = [("te", "trailers")].into_iter().chain(target.metadata);
-        let fixed = [0x80 | METHOD_POST, 0x80 | SCHEME_HTTP];
-        let (mut first, mut later, mut plain) = (fixed.to_vec(), fixed.to_vec(), fixed.to_vec());
-        for (name, value) in named {
-            first.push(0x40 | name);
-            string(&mut first, value);
-            integer(&mut plain, 0, 4, usize::from(name));
-            string(&mut plain, value);
-        }
-        let mut entries = 3;
-        for (name, value) in unnamed {
-            first.push(0x40);
-            string(&mut first, name);
-            string(&mut first, value);
-            plain.push(0);
-            string(&mut plain, name);
-            string(&mut plain, value);
-            entries += 1;
-        }
-        later.extend((0..entries).rev().map(|back| 0x80 | (DYNAMIC + back)));
-        RequestHeaders {
+impl Entry {
+    /// A header whose name is in the static table.
+    fn named(name: u8, value: &str) -> Entry {
+        let (mut first, mut plain) = (vec![0x40 | name], Vec::new());
+        string(&mut first, value);
+        integer(&mut plain, 0, 4, usize::from(name));
+        string(&mut plain, value);
+        Entry {
             first,
-            later,
             plain,
-            state: Table::Empty,
+            number: None,
+        }
+    }
+
+    fn unnamed(name: &str, value: &str) -> Entry {
+        let (mut first, mut plain) = (vec![0x40], vec![0]);
+        for block in [&mut first, &mut plain] {
+            string(block, name);
+            string(block, value);
+        }
+        Entry {
+            first,
+            plain,
+            number: None,
+        }
+    }
+}
+
+impl RequestHeaders {
+    pub(crate) fn new(targets: &[Target], authority: &str) -> RequestHeaders {
+        let mut entries = vec![
+            Entry::named(NAME_AUTHORITY, authority),
+            Entry::named(NAME_CONTENT_TYPE, "application/grpc"),
+            Entry::unnamed("te", "trailers"),
+        ];
+        let mut of_targets = Vec::new();
+        for target in targets {
+            // Headers with a colon stand first.
+            let mut own = vec![entries.len(), 0, 1, 2];
+            entries.push(Entry::named(NAME_PATH, target.path));
+            if let Some((name, value)) = target.metadata {
+                own.push(entries.len());
+                entries.push(Entry::unnamed(name, value));
+            }
+            of_targets.push(own);
+        }
+        RequestHeaders {
+            entries,
+            targets: of_targets,
+            inserted: 0,
+            table: Table::On,
         }
     }
 
     /// The server's table has this size from now on.
     pub(crate) fn resize_table(&mut self, bytes: u32) {
         if bytes < TABLE_BYTES {
-            self.state = Table::Off { is_told: false };
+            self.table = Table::Off { is_told: false };
         }
     }
 
-    /// Writes the block of the next request.
-    pub(crate) fn write(&mut self, out: &mut Vec<u8>) {
-        match self.state {
-            Table::Empty => {
-                out.extend_from_slice(&self.first);
-                self.state = Table::Filled;
-            }
-            Table::Filled => out.extend_from_slice(&self.later),
-            Table::Off { is_told } => {
-                if !is_told {
-                    // From now on the table has no room.
-                    out.push(0x20);
-                    self.state = Table::Off { is_told: true };
+    /// Writes the block of the next request, to one of the targets.
+    pub(crate) fn write(&mut self, out: &mut Vec<u8>, target: usize) {
+        if let Table::Off { is_told: false } = self.table {
+            // From now on the table has no room.
+            out.push(0x20);
+            self.table = Table::Off { is_told: true };
+        }
+        out.extend_from_slice(&[0x80 | METHOD_POST, 0x80 | SCHEME_HTTP]);
+        for entry in &self.targets[target] {
+            let entry = &mut self.entries[*entry];
+            match (self.table, entry.number) {
+                (Table::Off { .. }, _) => out.extend_from_slice(&entry.plain),
+                (Table::On, Some(number)) => {
+                    let back = self.inserted - 1 - number;
+                    integer(out, 0x80, 7, usize::from(DYNAMIC) + back);
                 }
-                out.extend_from_slice(&self.plain);
+                (Table::On, None) => {
+                    out.extend_from_slice(&entry.first);
+                    entry.number = Some(self.inserted);
+                    self.inserted += 1;
+                }
             }
         }
     }
 
     /// How long a block is at most.
     pub(crate) fn max_bytes(&self) -> usize {
-        self.plain.len().max(self.first.len()) + 1
+        let longest = |entry: &Entry| entry.plain.len().max(entry.first.len());
+        3 + self.entries.iter().map(longest).sum::<usize>()
     }
 }
 
@@ -315,31 +351,40 @@ mod tests {
             path: "/etcdserverpb.KV/Put",
             metadata: Some(("bowline-read", "lease")),
         };
-        let mut headers = RequestHeaders::new(&target, "127.0.0.1:2379");
-        let mut out = Vec::new();
-        headers.write(&mut out);
-        assert!(out.len() > 60);
-        out.clear();
-        headers.write(&mut out);
+        let range = Target {
+            path: "/etcdserverpb.KV/Range",
+            metadata: None,
+        };
+        let mut headers = RequestHeaders::new(&[target, range], "127.0.0.1:2379");
+        let mut write = |target| {
+            let mut out = Vec::new();
+            headers.write(&mut out, target);
+            out
+        };
+        let fixed = [0x83, 0x86];
+        assert!(write(0).len() > 60);
+        let later = [66, 65, 64, 63, 62].map(|index| 0x80 | index);
+        assert_eq!(write(0), [&fixed[..], &later].concat());
+        // The other path is the newest entry then, and all others are one further back.
+        let first = write(1);
+        let (path, rest) = first[2..].split_at(first.len() - 5);
+        assert!(path.ends_with(b"/etcdserverpb.KV/Range"));
+        assert_eq!(rest, [66, 65, 64].map(|index| 0x80 | index));
         assert_eq!(
-            out,
-            [
-                0x83,
-                0x86,
-                0x80 | 66,
-                0x80 | 65,
-                0x80 | 64,
-                0x80 | 63,
-                0x80 | 62
-            ]
+            write(1),
+            [0x83, 0x86, 0x80 | 62, 0x80 | 66, 0x80 | 65, 0x80 | 64]
         );
+        let later = [67, 66, 65, 64, 63].map(|index| 0x80 | index);
+        assert_eq!(write(0), [&fixed[..], &later].concat());
         headers.resize_table(0);
-        out.clear();
-        headers.write(&mut out);
-        assert_eq!(out[0], 0x20);
-        let told = out.len();
-        out.clear();
-        headers.write(&mut out);
-        assert_eq!(out.len(), told - 1);
+        let mut write = |target| {
+            let mut out = Vec::new();
+            headers.write(&mut out, target);
+            out
+        };
+        let told = write(0);
+        assert_eq!(told[0], 0x20);
+        assert_eq!(write(0), told[1..]);
+        assert!(headers.max_bytes() >= told.len());
     }
 }

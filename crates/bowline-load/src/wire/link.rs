@@ -21,7 +21,7 @@ const INPUT_BYTES: usize = 64 << 10;
 
 impl Link {
     /// Connects to `host:port`, and waits for the server's greeting.
-    pub(crate) async fn connect(address: &str, target: &Target) -> io::Result<Link> {
+    pub(crate) async fn connect(address: &str, targets: &[Target]) -> io::Result<Link> {
         let connect_timeout = Duration::from_secs(5);
         let socket = tokio::time::timeout(connect_timeout, TcpStream::connect(address))
             .await
@@ -36,7 +36,7 @@ impl Link {
         socket.set_nodelay(true)?;
         let mut link = Link {
             socket,
-            connection: Connection::new(target, address),
+            connection: Connection::new(targets, address),
             input: vec![0; INPUT_BYTES],
         };
         // Its limits hold from the first request on.
