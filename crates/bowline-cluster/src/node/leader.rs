@@ -17,7 +17,7 @@ use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::limits::LEASE_KEYS_BYTES_MAX;
 use crate::error::{Error, Result};
 use crate::peer::Confirmation;
-use crate::raft::MembershipChange;
+use crate::raft::{MembershipChange, Transfer};
 use crate::record::fits_in;
 use crate::types::{LogId, Member, NodeId};
 
@@ -637,8 +637,12 @@ impl Core {
         abdication.begin();
         // Nothing is accepted until this is over, so it outlives its caller.
         let transferring = tokio::spawn(async move {
-            let term = raft.transfer_leader(target).await?;
+            let Transfer { term, leader } = raft.transfer_leader(target).await?;
             abdication.end(term);
+            if leader != Some(own) {
+                // Another member leads already, or stands for election: nothing is to be taken back.
+                return Err(Error::NotLeader);
+            }
             let deadline = tokio::time::Instant::now() + timeout;
             while tokio::time::Instant::now() < deadline {
                 let (leader, now) = {

@@ -77,6 +77,14 @@ pub(crate) enum Outcome {
     Ended,
 }
 
+/// Where a member stood when a transfer of leadership was to begin there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) term: u64,
+    /// The leader of that term, if there was one. The transfer has begun if it was this member.
+    pub(crate) leader: Option<NodeId>,
+}
+
 /// The consensus. Clones are handles of the same instance.
 #[derive(Clone)]
 pub(crate) struct Raft {
@@ -214,17 +222,21 @@ impl Raft {
         changed.map(|done| done.log_id.index).map_err(change_error)
     }
 
-    /// Starts a transfer of leadership. Returns the term in which this member led.
-    pub(crate) async fn transfer_leader(&self, target: NodeId) -> Result<u64> {
+    /// Starts a transfer of leadership, if this member still leads when its turn comes.
+    pub(crate) async fn transfer_leader(&self, target: NodeId) -> Result<Transfer> {
         let begun = self.inner.trigger().transfer_leader(target).await;
         begun.map_err(Error::stopped)?;
-        // Calls are processed in order: this one sees the effect of the first.
-        let term = |state: &openraft::RaftState<TypeConfig>| state.vote_ref().leader_id.term;
-        let term = self.inner.with_raft_state(term).await;
-        term.map_err(Error::stopped)
+        // Calls are processed in order: this one sees the effect of the first. A leader in transfer keeps its vote.
+        let vote = |state: &openraft::RaftState<TypeConfig>| *state.vote_ref();
+        let vote = self.inner.with_raft_state(vote).await;
+        let vote = vote.map_err(Error::stopped)?;
+        Ok(Transfer {
+            term: vote.leader_id.term,
+            leader: vote.committed.then_some(vote.leader_id.node_id),
+        })
     }
 
-    /// Has a leader of this term stand for election, whose transfer of the lead to `target` nobody has followed up.
+    /// Has this member, the leader of this term, stand for election, whose transfer of the lead to `target` nobody has followed up.
     ///
     /// Raft ignores the call to stand while it leads, and a leader in transfer leads on, without accepting anything. So
     /// the leader first votes for the target in the next term, as if the target had asked for that; a vote is only a

@@ -21,7 +21,7 @@ pub(crate) mod state_machine;
 pub(crate) mod types;
 pub(crate) mod waiters;
 
-pub(crate) use handle::{MembershipChange, Outcome, Raft, Settings};
+pub(crate) use handle::{MembershipChange, Outcome, Raft, Settings, Transfer};
 
 /// The target of the log events of the Raft library, by which a subscriber filters them.
 pub const LOG_TARGET: &str = "openraft";

@@ -708,3 +708,22 @@ async fn a_transfer_waits_for_a_member_that_starts() {
     assert_eq!(three.client(late).status().leader, Some(late_id));
     three.shutdown().await;
 }
+
+/// A transfer whose turn came when this member had lost the lead already was taken for one that nobody follows up: after two
+/// election timeouts the member voted in the name of the next leader in the term after that leader's. The leader went on in its
+/// term with a vote of a later one, and a build with assertions stopped. Found by the nemesis, with members in network namespaces.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transfer_that_comes_too_late_leaves_the_next_leader_alone() {
+    let three = Three::start(|_| {}).await;
+    let leader = three.leader().await;
+    let client = three.client(leader);
+    surely(&client, &put("k", "before")).await;
+    let term = client.status().term;
+    let late = three.client((leader + 1) % 3);
+    let refused = late.core().transfer_lead(client.status().member_id).await;
+    assert!(matches!(refused, Err(Error::NotLeader)), "{refused:?}");
+    surely(&client, &put("k", "behind it")).await;
+    assert_eq!(client.status().term, term);
+    drop((client, late));
+    three.shutdown().await;
+}
