@@ -1,9 +1,8 @@
 //! Three `bowline serve`, each with a directory and ports of its own, and a seat for a fourth that comes and goes.
 
 use std::fs::{File, OpenOptions};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,12 +11,11 @@ use bowline_client::{Client, Status};
 use bowline_testing::vitals::Process;
 use futures_util::future::join_all;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 use crate::disks::{Disk, FaultDisk, Met};
-use crate::links::Links;
 use crate::nemesis::State;
+use crate::network::{Network, Seat, Wiring};
 
 /// Five where `BOWLINE_FIVE_MEMBERS` is set while the test is built.
 pub(crate) const MEMBERS: usize = match option_env!("BOWLINE_FIVE_MEMBERS") {
@@ -51,25 +49,6 @@ const HEALED_WITHIN: Duration = Duration::from_secs(30);
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bowline");
 
-/// How members reach each other.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wiring {
-    /// Through [`Links`], which can be cut and slowed down.
-    Switched,
-    /// Directly: a member that is dead refuses connections, as its machine does.
-    Direct,
-}
-
-/// Where a member is, whether it runs or not.
-#[derive(Clone, Debug)]
-struct Seat {
-    client: SocketAddr,
-    /// Where it listens to the others.
-    peer: SocketAddr,
-    /// Where the others find it.
-    advertised: SocketAddr,
-}
-
 /// How to start a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Starter {
@@ -87,7 +66,7 @@ impl Starter {
     /// Starts a member; it joins when `is_guest`.
     pub(crate) fn start(&self, at: usize, data: &Path, is_guest: bool) -> Child {
         let seat = &self.seats[at];
-        let url = |address: SocketAddr| format!("http://{address}");
+        let url = |address: std::net::SocketAddr| format!("http://{address}");
         let count = if is_guest { SEATS } else { MEMBERS };
         let all: Vec<_> = (0..count)
             .map(|at| format!("m{at}={}", url(self.seats[at].advertised)))
@@ -97,7 +76,7 @@ impl Starter {
             Some(earlier) if self.is_earlier[at].load(Ordering::Relaxed) => earlier.as_path(),
             _ => Path::new(PROGRAM),
         };
-        let mut command = Command::new(program);
+        let mut command = seat.command(program);
         command
             .args(["serve", "--name", &format!("m{at}"), "--data-dir"])
             .arg(data);
@@ -174,7 +153,7 @@ pub(crate) struct Cluster {
     children: Vec<Option<Child>>,
     data: Vec<PathBuf>,
     starter: Starter,
-    pub(crate) links: Arc<Links>,
+    pub(crate) network: Arc<Network>,
     /// Of the last member.
     pub(crate) disk: Disk,
     fault_disks: Vec<FaultDisk>,
@@ -182,10 +161,6 @@ pub(crate) struct Cluster {
     may_end: [bool; MEMBERS],
     /// How often a member ended by itself as its disk failed.
     pub(crate) ended: u64,
-}
-
-fn free_address() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], bowline_testing::ports::free_port()))
 }
 
 /// Whether a line of a log reports damage. Not counted: one copy of two of a vote, as a process leaves it that is killed
@@ -210,26 +185,7 @@ fn signal(child: &Child, signal: Signal) {
 impl Cluster {
     /// Starts three members, and waits until each answers.
     pub(crate) async fn start(wiring: Wiring) -> Cluster {
-        let links = Links::new();
-        let mut seats = Vec::new();
-        for at in 0..SEATS {
-            let (client, peer) = (free_address(), free_address());
-            let advertised = match wiring {
-                Wiring::Direct => peer,
-                Wiring::Switched => {
-                    let listener = TcpListener::bind(("127.0.0.1", 0)).await;
-                    let listener = listener.expect("a free port");
-                    let address = listener.local_addr().expect("an address");
-                    links.proxy(listener, at, peer);
-                    address
-                }
-            };
-            seats.push(Seat {
-                client,
-                peer,
-                advertised,
-            });
-        }
+        let (network, seats) = Network::new(wiring).await;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut data: Vec<_> = (0..MEMBERS)
             .map(|at| directory.path().join(format!("m{at}")))
@@ -258,7 +214,7 @@ impl Cluster {
             children: (0..MEMBERS).map(|_| None).collect(),
             data,
             starter,
-            links,
+            network: Arc::new(network),
             disk,
             fault_disks,
             may_end: [false; MEMBERS],
@@ -298,14 +254,14 @@ impl Cluster {
     fn run(&mut self, at: usize) {
         if self.children[at].is_none() {
             let child = self.starter.start(at, &self.data[at], false);
-            self.links.set_pid(at, Some(child.id()));
+            self.network.set_pid(at, Some(child.id()));
             self.children[at] = Some(child);
         }
     }
 
     /// SIGKILL; the process is gone when this returns.
     pub(crate) fn kill(&mut self, at: usize) {
-        self.links.set_pid(at, None);
+        self.network.set_pid(at, None);
         if let Some(mut child) = self.children[at].take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -356,7 +312,7 @@ impl Cluster {
     /// Makes the members and links what a state of faults says. A member that ended by itself is a
     /// failure, unless its disk has failed.
     pub(crate) fn apply(&mut self, state: &State) {
-        self.links.apply(state);
+        self.network.apply(state);
         self.disk.set_full(state.is_full);
         for at in 0..MEMBERS {
             // An answer to a disk that fails; to a full disk it is none.

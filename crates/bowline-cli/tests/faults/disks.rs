@@ -90,13 +90,16 @@ pub(crate) struct Ills {
     pub(crate) flushes_fail: bool,
     pub(crate) tables_unreadable: bool,
     pub(crate) writes_short: bool,
+    pub(crate) writes_fail: bool,
+    /// The file with the member's vote can be neither read nor written.
+    pub(crate) vote_fails: bool,
     pub(crate) flush_delay_ms: u64,
 }
 
 impl Ills {
     /// Whether a member may stop by itself, as an answer to that.
     pub(crate) fn may_end_it(self) -> bool {
-        self.flushes_fail || self.tables_unreadable
+        self.flushes_fail || self.tables_unreadable || self.writes_fail || self.vote_fails
     }
 
     /// The rules of `--fault-disk`. Of two for one call the first is in effect.
@@ -107,6 +110,14 @@ impl Ills {
         }
         if self.tables_unreadable {
             rules.push_str("read eio path .table\n");
+        }
+        if self.writes_fail {
+            rules.push_str("write eio\n");
+        }
+        if self.vote_fails {
+            for call in ["read", "write", "flush"] {
+                rules.push_str(&format!("{call} eio path /MEMBER\n"));
+            }
         }
         if self.writes_short {
             // Less than most records of a log have.
@@ -200,6 +211,14 @@ mod tests {
         let counts = [("flush eio".to_owned(), 2), ("flush slow".to_owned(), 1)];
         assert_eq!(disk.met(), counts.into());
         assert!(disk.met().is_empty());
+        disk.set(Ills {
+            writes_fail: true,
+            vote_fails: true,
+            ..Ills::default()
+        });
+        let text = std::fs::read_to_string(&rules).expect("rules");
+        let of_vote = "read eio path /MEMBER\nwrite eio path /MEMBER\nflush eio path /MEMBER\n";
+        assert_eq!(text, format!("write eio\n{of_vote}"));
         disk.set(Ills::default());
         assert_eq!(std::fs::read_to_string(&rules).expect("rules"), "");
     }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use crate::cluster::{GUEST, MEMBERS, Starter};
-use crate::links::Links;
+use crate::network::Network;
 
 /// How long each of its steps may take once everything is healed.
 const STEP_WITHIN: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ const REASON: &str = "removed from the cluster";
 /// The guest of one round.
 pub(crate) struct Guest {
     pub(crate) starter: Starter,
-    pub(crate) links: Arc<Links>,
+    pub(crate) network: Arc<Network>,
     /// Where nothing is yet.
     pub(crate) data: PathBuf,
     /// How long its log is already, from the guests before.
@@ -100,13 +100,13 @@ impl Guest {
         note("removed");
         self.ended(&mut process).await?;
         note("ended");
-        self.links.set_pid(GUEST, None);
+        self.network.set_pid(GUEST, None);
         Ok(told.join(", "))
     }
 
     fn start(&self) -> Running {
         let child = self.starter.start(GUEST, &self.data, true);
-        self.links.set_pid(GUEST, Some(child.id()));
+        self.network.set_pid(GUEST, Some(child.id()));
         Running(child)
     }
 

@@ -1,5 +1,5 @@
-//! The network between the members: every member advertises the address of a proxy in this process, which forwards
-//! connections to it.
+//! The network between the members, as connections: every member advertises the address of a proxy in this process, which
+//! forwards connections to it. [`namespaces`](crate::namespaces) has the same switches for packets.
 //!
 //! The proxy identifies the member that connects. So each ordered pair of members has two switches: one for the connections
 //! that the first opens ([`Link`]), and one for the bytes that the first sends, on whatever connection ([`Flow`]). The second
@@ -30,7 +30,7 @@ pub(crate) enum Link {
     Open,
     /// It arrives when the link is open again, with its answers: nobody is told.
     Held,
-    /// Connections break, and new ones are refused.
+    /// New connections fail at once. Those through a proxy break; among packets there is silence on them.
     Cut,
 }
 

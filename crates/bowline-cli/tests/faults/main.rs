@@ -5,7 +5,9 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`cluster`] | three `bowline serve` in directories of their own, and a seat for a fourth |
-//! | [`links`] | the network between the members: a proxy per member, switches per ordered pair |
+//! | [`network`] | the network between the members: proxies or namespaces |
+//! | [`links`] | a proxy per member, switches per ordered pair |
+//! | [`namespaces`] | a network namespace per member, whose packets get lost |
 //! | [`disks`] | a disk that can be filled, and disks that fail |
 //! | [`nemesis`] | random faults, which may overlap |
 //! | [`load`] | the clients, and the record of their results |
@@ -22,7 +24,10 @@
 //! | [`operator`] | the resources that idle members use, also beside one that is dead, slow or unreachable |
 //!
 //! `BOWLINE_FAULT_ROUNDS` sets how many rounds each test has, `BOWLINE_SEED` what is done; the same
-//! seed gives the same faults, but not the same timing. Everything is on the loopback interface.
+//! seed gives the same faults, but not the same timing. Everything is on this machine.
+//!
+//! The seed also draws the network of a run, where network namespaces are allowed (as root, with `ip` of iproute2);
+//! elsewhere it is proxies. `BOWLINE_FAULT_NETWORK=namespaces` or `=proxies` decides it.
 //!
 //! With `BOWLINE_EARLIER_PROGRAM`, a path of an earlier `bowline`, all members begin with that one. After each round one of
 //! them gets the other version: first the present one, member after member, and then the earlier one again
@@ -38,7 +43,9 @@ mod judges;
 mod leases;
 mod links;
 mod load;
+mod namespaces;
 mod nemesis;
+mod network;
 mod observed;
 mod operator;
 mod removed;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::cluster::{ALL, Cluster, MEMBERS, SEATS};
 use crate::disks::Ills;
 use crate::links::{Flow, Link};
+use crate::namespaces::Packets;
 
 /// Whom a fault meets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,8 +57,18 @@ pub(crate) enum Fault {
     UnreadableTables(Who),
     /// Its disk takes a part of the bytes of a write.
     ShortWrites(Who),
+    /// Its disk takes no write.
+    FailingWrites(Who),
+    /// The file with its vote can be neither read nor written.
+    FailingVote(Who),
     /// Its flushes take so many milliseconds more.
     SlowFlushes(Who, u64),
+    /// So many percent of the packets that it sends and gets are lost. This and the next two need `netem`.
+    LostPackets(Who, u8),
+    /// So many arrive twice.
+    DoubledPackets(Who, u8),
+    /// So many overtake others.
+    ReorderedPackets(Who, u8),
 }
 
 /// A fault in a burst.
@@ -87,6 +98,8 @@ pub(crate) struct State {
     pub(crate) flows: [[Flow; SEATS]; SEATS],
     pub(crate) is_full: bool,
     pub(crate) ills: [Ills; MEMBERS],
+    /// Those that a member sends and gets.
+    pub(crate) packets: [Packets; MEMBERS],
 }
 
 impl State {
@@ -131,6 +144,20 @@ impl State {
             Fault::FailingDisk(_) => self.ills[at].flushes_fail = true,
             Fault::UnreadableTables(_) => self.ills[at].tables_unreadable = true,
             Fault::ShortWrites(_) => self.ills[at].writes_short = true,
+            Fault::FailingWrites(_) => self.ills[at].writes_fail = true,
+            Fault::FailingVote(_) => self.ills[at].vote_fails = true,
+            Fault::LostPackets(_, percent) => {
+                let most = &mut self.packets[at].lost;
+                *most = percent.max(*most);
+            }
+            Fault::DoubledPackets(_, percent) => {
+                let most = &mut self.packets[at].doubled;
+                *most = percent.max(*most);
+            }
+            Fault::ReorderedPackets(_, percent) => {
+                let most = &mut self.packets[at].reordered;
+                *most = percent.max(*most);
+            }
             Fault::SlowFlushes(_, delay_ms) => {
                 let longest = &mut self.ills[at].flush_delay_ms;
                 *longest = delay_ms.max(*longest);
@@ -156,18 +183,25 @@ impl Fault {
             | Fault::FailingDisk(who)
             | Fault::UnreadableTables(who)
             | Fault::ShortWrites(who)
-            | Fault::SlowFlushes(who, _) => Some(who),
+            | Fault::FailingWrites(who)
+            | Fault::FailingVote(who)
+            | Fault::SlowFlushes(who, _)
+            | Fault::LostPackets(who, _)
+            | Fault::DoubledPackets(who, _)
+            | Fault::ReorderedPackets(who, _) => Some(who),
         }
     }
 
-    fn random(random: &mut fastrand::Rng) -> Fault {
+    /// Any fault, and those of packets if these can be hurt.
+    fn random(random: &mut fastrand::Rng, has_netem: bool) -> Fault {
         // Half of them are for the leader, who has the most to lose.
         let who = match random.bool() {
             true => Who::Leader,
             false => Who::Member(random.usize(0..MEMBERS)),
         };
         let link = [Link::Held, Link::Cut][random.usize(0..2)];
-        match random.u8(0..35) {
+        let kinds = if has_netem { 43 } else { 37 };
+        match random.u8(0..kinds) {
             0..4 => Fault::Kill(who),
             4..6 => Fault::KillAll,
             6..9 => Fault::Stop(who),
@@ -183,27 +217,42 @@ impl Fault {
             28..30 => Fault::FailingDisk(who),
             30..32 => Fault::UnreadableTables(who),
             32 => Fault::ShortWrites(who),
-            _ => Fault::SlowFlushes(who, random.u64(20..200)),
+            33 => Fault::FailingWrites(who),
+            34 => Fault::FailingVote(who),
+            35..37 => Fault::SlowFlushes(who, random.u64(20..200)),
+            37..39 => Fault::LostPackets(who, random.u8(1..30)),
+            39..41 => Fault::DoubledPackets(who, random.u8(1..50)),
+            _ => Fault::ReorderedPackets(who, random.u8(1..50)),
         }
     }
 
     /// Of each kind that must be in every plan, one, in the plan's first two bursts. The failing disk comes when nothing
     /// else lasts, so that its member is up.
-    fn of_every_plan(random: &mut fastrand::Rng) -> [Vec<Fault>; 2] {
+    fn of_every_plan(random: &mut fastrand::Rng, has_netem: bool) -> [Vec<Fault>; 2] {
         let mut faults = vec![
             Fault::KillAll,
             Fault::MoveLead(random.usize(0..MEMBERS)),
             Fault::Stop(Who::Leader),
             Fault::Isolate(Who::Member(random.usize(0..MEMBERS)), Link::Cut),
             Fault::Slow(Who::Member(random.usize(0..MEMBERS)), random.u64(20..120)),
+            // Among kills and elections, which read and write it.
+            Fault::FailingVote(Who::Member(random.usize(0..MEMBERS))),
         ];
+        if has_netem {
+            faults.extend([
+                Fault::LostPackets(Who::Leader, random.u8(5..30)),
+                Fault::DoubledPackets(Who::Leader, random.u8(5..50)),
+                Fault::ReorderedPackets(Who::Leader, random.u8(5..50)),
+            ]);
+        }
         random.shuffle(&mut faults);
         let mut member = || Who::Member(random.usize(0..MEMBERS));
-        let (failing, unreadable, short) = (member(), member(), member());
+        let (failing, unreadable, short, unwritable) = (member(), member(), member(), member());
         let mut of_disks = vec![
             Fault::FullDisk,
             Fault::UnreadableTables(unreadable),
             Fault::ShortWrites(short),
+            Fault::FailingWrites(unwritable),
             Fault::SlowFlushes(Who::Leader, random.u64(20..200)),
         ];
         random.shuffle(&mut of_disks);
@@ -215,7 +264,7 @@ impl Fault {
         let lasts_ms = match self {
             Fault::Kill(_) | Fault::KillAll => random.u64(1..1200),
             Fault::MoveLead(_) => 1,
-            Fault::FailingDisk(_) => random.u64(200..1000),
+            Fault::FailingDisk(_) | Fault::FailingWrites(_) => random.u64(200..1000),
             _ => random.u64(300..2500),
         };
         Duration::from_millis(lasts_ms)
@@ -229,10 +278,10 @@ pub(crate) struct Plan(pub(crate) Vec<Step>);
 impl Plan {
     /// Bursts of faults that begin within `lasts`; the first has all members killed, the lead moved, a pause, a cut and a
     /// slow way, one upon another, and the second all that may happen to disks.
-    pub(crate) fn random(random: &mut fastrand::Rng, lasts: Duration) -> Plan {
+    pub(crate) fn random(random: &mut fastrand::Rng, lasts: Duration, has_netem: bool) -> Plan {
         let mut steps = Vec::new();
         let mut at = Duration::from_millis(random.u64(200..600));
-        let [mut burst, of_disks] = Fault::of_every_plan(random);
+        let [mut burst, of_disks] = Fault::of_every_plan(random, has_netem);
         let mut of_disks = Some(of_disks);
         while at < lasts {
             let mut end = at;
@@ -250,7 +299,9 @@ impl Plan {
             at = end.max(at) + Duration::from_millis(random.u64(800..2500));
             burst = of_disks.take().unwrap_or_else(|| {
                 let more = random.usize(2..6);
-                (0..more).map(|_| Fault::random(random)).collect()
+                (0..more)
+                    .map(|_| Fault::random(random, has_netem))
+                    .collect()
             });
         }
         Plan(steps)
@@ -270,6 +321,7 @@ impl Plan {
         let mut done = Done {
             disks_failed: cluster.all_disks_can_fail().then_some(0),
             disks_filled: cluster.disk.path().map(|_| 0),
+            slowed: (cluster.network.can(Fault::Slow(Who::Leader, 1))).then_some(0),
             ..Done::default()
         };
         for (when, begins, number) in events {
@@ -282,13 +334,22 @@ impl Plan {
                     None => MEMBERS - 1,
                 };
                 met[number] = Some(at);
-                done.told.push(format!("{} met m{at}", self.0[number]));
+                let step = self.0[number];
+                done.told.push(match cluster.network.can(fault) {
+                    true => format!("{step} met m{at}"),
+                    false => format!("{step} is not possible on this network"),
+                });
                 match fault {
                     Fault::MoveLead(to) => move_lead(cluster, to),
                     Fault::FailingDisk(_) => {
                         if let (Some(count), Some(_)) =
                             (&mut done.disks_failed, cluster.process(at))
                         {
+                            *count += 1;
+                        }
+                    }
+                    Fault::Slow(..) => {
+                        if let Some(count) = &mut done.slowed {
                             *count += 1;
                         }
                     }
@@ -324,6 +385,8 @@ pub(crate) struct Done {
     pub(crate) disks_failed: Option<usize>,
     /// How often the small disk was filled; `None` where there is none.
     pub(crate) disks_filled: Option<usize>,
+    /// How often paths became slow; `None` where the network cannot do that.
+    pub(crate) slowed: Option<usize>,
 }
 
 /// Asks whoever leads to hand over. It may be refused, or never answered.
@@ -372,7 +435,9 @@ mod tests {
     #[test]
     fn a_seed_gives_one_plan_in_which_faults_overlap() {
         const LASTS: Duration = Duration::from_secs(20);
-        let plan = |seed| Plan::random(&mut fastrand::Rng::with_seed(seed), LASTS);
+        let random =
+            |seed, has_netem| Plan::random(&mut fastrand::Rng::with_seed(seed), LASTS, has_netem);
+        let plan = |seed| random(seed, false);
         assert_eq!(plan(7), plan(7));
         assert_ne!(plan(7), plan(8));
         for seed in 0..50 {
@@ -387,6 +452,21 @@ mod tests {
             assert!(has(|fault| matches!(fault, Fault::FullDisk)));
             assert!(has(|fault| matches!(fault, Fault::UnreadableTables(_))));
             assert!(has(|fault| matches!(fault, Fault::ShortWrites(_))));
+            assert!(has(|fault| matches!(fault, Fault::FailingWrites(_))));
+            assert!(has(|fault| matches!(fault, Fault::FailingVote(_))));
+            let of_packets = |Plan(steps): &Plan| {
+                let is_one = |fault| {
+                    matches!(
+                        fault,
+                        Fault::LostPackets(..)
+                            | Fault::DoubledPackets(..)
+                            | Fault::ReorderedPackets(..)
+                    )
+                };
+                steps.iter().filter(|step| is_one(step.fault)).count()
+            };
+            assert_eq!(of_packets(&Plan(steps.clone())), 0);
+            assert!(of_packets(&random(seed, true)) >= 3, "seed {seed}");
             assert!(has(|fault| matches!(fault, Fault::SlowFlushes(..))));
             let is_failing = |step: &Step| matches!(step.fault, Fault::FailingDisk(_));
             let failing = steps.iter().position(is_failing);

@@ -13,9 +13,10 @@ use bowline_testing::vitals::{Bounds, Process, Sample, Unwell};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::cluster::{ALL, Cluster, MEMBERS, Wiring};
+use crate::cluster::{ALL, Cluster, MEMBERS};
 use crate::links::Link;
 use crate::nemesis::{Fault, State, Who};
+use crate::network::Wiring;
 use crate::stale_reads::known_leader;
 
 /// How long members are looked at in one situation.

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use bowline_client::{Error, ReadLevel};
 use tokio::time::sleep;
 
-use crate::cluster::{Cluster, MEMBERS, Wiring};
+use crate::cluster::{Cluster, MEMBERS};
 use crate::links::Link;
 use crate::nemesis::{Fault, State, Who};
+use crate::network::Wiring;
 use crate::stale_reads::known_leader;
 
 const STOPS_WITHIN: Duration = Duration::from_secs(30);

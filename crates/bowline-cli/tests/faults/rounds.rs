@@ -18,12 +18,13 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use crate::cluster::{ALL, Cluster, GUEST, KEPT_ENTRIES, MEMBERS, SNAPSHOT_ENTRIES, Wiring};
+use crate::cluster::{ALL, Cluster, GUEST, KEPT_ENTRIES, MEMBERS, SNAPSHOT_ENTRIES};
 use crate::guest::Guest;
 use crate::judges;
 use crate::leases::Holders;
 use crate::load::{BLOCKS, REGISTERS, Record, Shared, TIMEOUT, Worker, held};
 use crate::nemesis::{Fault, Plan, State, Who};
+use crate::network::Wiring;
 use crate::operator::{AFTER_LOAD, Watch};
 use crate::states::{self, Shown};
 use crate::watches::Watchers;
@@ -75,7 +76,7 @@ fn what_clients_see_is_right_with_a_fresh_seed() {
 fn run(seed: Seed, command: &'static str, rounds: u64) {
     let _guard = seed.print_on_failure(command);
     crate::runtime().block_on(async {
-        let mut cluster = Cluster::start(Wiring::Switched).await;
+        let mut cluster = Cluster::start(Wiring::chosen(seed)).await;
         let mut random = seed.part(u64::MAX).rng();
         age(&cluster).await;
         let watchers = Watchers::start(&cluster, &mut random).await;
@@ -188,17 +189,21 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
     let (heal, healed) = watch::channel(false);
     let guest = Guest {
         starter: cluster.starter(),
-        links: cluster.links.clone(),
+        network: cluster.network.clone(),
         data: cluster.path(&format!("guest{round}")),
         log_from: cluster.log_bytes(GUEST),
         random: random.fork(),
         healed,
     };
     let guest = tokio::spawn(guest.visit());
-    let plan = Plan::random(&mut random, LOAD);
+    let plan = Plan::random(&mut random, LOAD, cluster.network.has_netem());
     let done = plan.carry_out(cluster).await;
     all.without_failed_disk += usize::from(done.disks_failed == Some(0));
     all.without_full_disk += usize::from(done.disks_filled == Some(0));
+    let slowed = match done.slowed {
+        Some(count) => format!("{count} slow paths"),
+        None => "no slow path is possible".to_owned(),
+    };
     let steps = done.told;
     shared.is_over.store(true, Ordering::Relaxed);
     let mut record = Record::default();
@@ -224,7 +229,7 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
     let mut unwell = logged(cluster, logs, began.elapsed());
     unwell.extend(quiet_window(cluster, &mut random).await);
     println!(
-        "round {round}: {} answered ({} lease reads), {} eventual reads, {} changes of the graph, {} unknown, {} refused; healed in {healing:.1?}, judged in {checked:.1?}; {:.1?} in all; guest: {visit:?}; faults of disks met: {on_disks:?}; {}",
+        "round {round}: {} answered ({} lease reads), {} eventual reads, {} changes of the graph, {} unknown, {} refused; healed in {healing:.1?}, judged in {checked:.1?}; {:.1?} in all; guest: {visit:?}; faults of disks met: {on_disks:?}; {slowed}; {}",
         record.answered(),
         record.lease_reads,
         record.eventual_reads,
@@ -275,6 +280,7 @@ async fn quiet_window(cluster: &mut Cluster, random: &mut fastrand::Rng) -> Vec<
         Some(Fault::Slow(who, 60)),
     ];
     let fault = random.choice(faults).flatten();
+    let fault = fault.filter(|&fault| cluster.network.can(fault));
     crate::set_quiet(true);
     let mut state = State::default();
     if let Some(fault) = fault {

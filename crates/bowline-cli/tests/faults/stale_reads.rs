@@ -13,8 +13,9 @@ use bowline_testing::Seed;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::cluster::{ALL, Cluster, MEMBERS, Wiring};
+use crate::cluster::{ALL, Cluster, MEMBERS};
 use crate::load::held;
+use crate::network::Wiring;
 
 const KEY: &str = "stale";
 const CONNECTIONS: usize = 6;
