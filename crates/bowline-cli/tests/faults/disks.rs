@@ -139,7 +139,7 @@ pub(crate) struct FaultDisk {
     counted_bytes: usize,
 }
 
-/// How often which fault was met: `flush eio`, for example.
+/// How often which fault was met: `flush eio`, for example, or `write eio MEMBER` for the file with the vote.
 pub(crate) type Met = BTreeMap<String, u64>;
 
 impl FaultDisk {
@@ -181,7 +181,10 @@ impl FaultDisk {
         let text = std::fs::read_to_string(list).unwrap_or_default();
         let mut met = Met::new();
         for line in text[self.counted_bytes..].lines() {
-            let words: Vec<_> = line.split(' ').take(2).collect();
+            let mut words: Vec<_> = line.split(' ').take(2).collect();
+            if line.ends_with("/MEMBER") {
+                words.push("MEMBER");
+            }
             *met.entry(words.join(" ")).or_default() += 1;
         }
         self.counted_bytes = text.len();
@@ -207,8 +210,10 @@ mod tests {
         let text = std::fs::read_to_string(&rules).expect("rules");
         assert_eq!(text, "flush eio\nflush slow 20\n");
         let list = directory.path().join("m0.disk.injected");
-        std::fs::write(&list, "flush eio a\nflush slow 20 b c\nflush eio a\n").expect("written");
-        let counts = [("flush eio".to_owned(), 2), ("flush slow".to_owned(), 1)];
+        let lines = "flush eio a\nflush slow 20 b c\nflush eio a\nwrite eio a/MEMBER\n";
+        std::fs::write(&list, lines).expect("written");
+        let counts = [("flush eio", 2), ("flush slow", 1), ("write eio MEMBER", 1)];
+        let counts = counts.map(|(fault, count)| (fault.to_owned(), count));
         assert_eq!(disk.met(), counts.into());
         assert!(disk.met().is_empty());
         disk.set(Ills {

@@ -149,7 +149,8 @@ pub(crate) struct Namespaces {
     run: String,
     base: u32,
     count: usize,
-    has_netem: bool,
+    /// `None` where there is `netem`; else why there is none.
+    without_netem: Option<String>,
     applied: Mutex<Applied>,
 }
 
@@ -287,7 +288,7 @@ impl Namespaces {
             run: format!("{pid}x{number}"),
             base: 0,
             count,
-            has_netem: false,
+            without_netem: None,
             applied: Mutex::new(Applied {
                 ways: vec![vec![Link::Open; count]; count],
                 sent: vec![Queue::default(); count],
@@ -312,7 +313,7 @@ impl Namespaces {
             ..Queue::default()
         };
         let commands = some.command(OWN_INTERFACE) + &Queue::default().command(OWN_INTERFACE);
-        network.has_netem = run("tc", Some(&network.space(0)), &commands).is_ok();
+        network.without_netem = run("tc", Some(&network.space(0)), &commands).err();
         Ok(network)
     }
 
@@ -384,9 +385,9 @@ impl Namespaces {
         (self.address(at), PEER_PORT).into()
     }
 
-    /// Whether packets can be delayed, lost, doubled and reordered.
-    pub(crate) fn has_netem(&self) -> bool {
-        self.has_netem
+    /// Why packets cannot be delayed, lost, doubled or reordered, if they cannot.
+    pub(crate) fn without_netem(&self) -> Option<&str> {
+        self.without_netem.as_deref()
     }
 
     /// The command of `ip` that makes the route to a seat such.
@@ -417,7 +418,7 @@ impl Namespaces {
                     list.push_str(&self.route(to, way));
                 }
             }
-            if !self.has_netem {
+            if self.without_netem.is_some() {
                 continue;
             }
             let packets = state.packets.get(from).copied().unwrap_or_default();

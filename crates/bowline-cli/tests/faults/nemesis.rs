@@ -428,6 +428,17 @@ mod tests {
         flows.add(Fault::SlowFlushes(one, 30), 1);
         flows.add(Fault::SlowFlushes(one, 20), 1);
         assert_eq!(flows.ills[1].flush_delay_ms, 30);
+        flows.add(Fault::LostPackets(one, 9), 1);
+        flows.add(Fault::LostPackets(one, 5), 1);
+        flows.add(Fault::DoubledPackets(one, 3), 1);
+        flows.add(Fault::ReorderedPackets(one, 4), 1);
+        let packets = Packets {
+            lost: 9,
+            doubled: 3,
+            reordered: 4,
+        };
+        assert_eq!(flows.packets[1], packets);
+        assert_eq!(flows.packets[0], Packets::default());
         assert_eq!(flows.flows[1][0], Flow::Held);
         assert_eq!(flows.flows[0][1], Flow::Slow(7));
     }

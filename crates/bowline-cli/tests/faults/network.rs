@@ -136,10 +136,10 @@ impl Network {
             }
             Wiring::Spaces => {
                 let network = Namespaces::new(SEATS).expect("namespaces, which are allowed");
-                if !network.has_netem() {
-                    skip_part(
-                        "slow paths, and packets that are lost, doubled or reordered: this kernel has no netem",
-                    );
+                if let Some(why) = network.without_netem() {
+                    skip_part(format!(
+                        "slow paths, and packets that are lost, doubled or reordered, as there is no netem: {why}"
+                    ));
                 }
                 let seats = (0..SEATS).map(|at| Seat {
                     client: network.client(at),
@@ -171,7 +171,7 @@ impl Network {
 
     /// Whether single packets can be hurt.
     pub(crate) fn has_netem(&self) -> bool {
-        matches!(self, Network::Namespaces(network) if network.has_netem())
+        matches!(self, Network::Namespaces(network) if network.without_netem().is_none())
     }
 
     /// Whether a fault takes place here.
