@@ -107,6 +107,7 @@ impl Exit {
             | E::FutureRevision { .. }
             | E::Compacted { .. }
             | E::InvalidKind { .. }
+            | E::TooManyKinds { .. }
             | E::Cycle { .. }
             | E::InvalidWeight { .. }
             | E::InvalidTtl { .. }

@@ -26,7 +26,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 pub use bowline::text::escape;
-use bowline::{Revision, text};
+use bowline::{BlockKinds, Revision, text};
 use bowline_load::Figure;
 use bowline_load::units::show_size;
 
@@ -88,6 +88,16 @@ impl From<&str> for Field {
 impl From<String> for Field {
     fn from(text: String) -> Field {
         Field::Text(text)
+    }
+}
+
+/// One kind is a text. No kind and several are a list.
+impl From<BlockKinds> for Field {
+    fn from(kinds: BlockKinds) -> Field {
+        match kinds.only() {
+            Some(kind) => Field::Text(kind.to_owned()),
+            None => Field::List(kinds.into_iter().collect()),
+        }
     }
 }
 

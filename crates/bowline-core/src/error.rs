@@ -168,6 +168,15 @@ pub enum Error {
         /// The name given.
         name: String,
     },
+    /// A block of too many kinds.
+    #[error(
+        "the block has {count} kinds, and at most {} are possible: make the others attributes",
+        bowline_types::BlockKinds::MAX
+    )]
+    TooManyKinds {
+        /// How many it has.
+        count: usize,
+    },
     /// An attribute whose lists and maps contain one another too often.
     #[error(
         "the attribute {name:?} is nested deeper than {} levels: make its lists and maps flatter",

@@ -115,7 +115,7 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
     let mut blind_head = Vec::new();
     record::encode_blind_head(Revision::new(300), 3, &mut blind_head);
     let blind_entry = [&300_u64.to_le_bytes()[..], &blind_head, b"value"].concat();
-    let [block, edge, key, id, typed_block, typed_edge] = graph::seeds();
+    let [block, edge, key, id, typed_block, typed_edge, several, none] = graph::seeds();
     let ttl = lease::encode_ttl(Duration::from_secs(60));
     let attachment = trees::attachment_key(holder, b"key");
     let mut batch = Vec::new();
@@ -134,6 +134,8 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
         (2, edge),
         (1, typed_block),
         (2, typed_edge),
+        (1, several),
+        (1, none),
         (3, key),
         (3, id),
         (4, ttl),

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use bowline_storage::engine::{Engine, ScanDirection};
 use bowline_storage::sync::{ArcSwap, Mutex};
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result, show_key};
-use crate::graph::{KindFilter, KindId};
+use crate::graph::{KindFilter, KindId, KindIds};
 use crate::trees;
 
 const NAME_MAX_BYTES: usize = 256;
@@ -106,10 +107,18 @@ impl Kinds {
         self.names.load().name(id).cloned()
     }
 
-    /// Calls `read` with the borrowed name.
-    pub fn with_name<R>(&self, id: KindId, read: impl FnOnce(Option<&str>) -> R) -> R {
+    /// Calls `read` with the borrowed names of a block's kinds, ascending. Fails with a number that has none.
+    #[inline]
+    pub fn with_names<R>(
+        &self,
+        ids: KindIds<'_>,
+        read: impl FnOnce(&[&str]) -> R,
+    ) -> Result<R, KindId> {
         let names = self.names.load();
-        read(names.name(id).map(|name| &**name))
+        match ids.only() {
+            Some(id) => Ok(read(&[names.name(id).ok_or(id)?])),
+            None => Ok(read(&names.sorted(ids)?)),
+        }
     }
 
     /// The number after the largest in use.
@@ -181,6 +190,15 @@ impl Names {
         }
         let found = self.by_id.binary_search_by_key(&id, |(held, _)| *held);
         found.ok().map(|at| &self.by_id[at].1)
+    }
+
+    /// The names of several kinds, ascending.
+    #[cold]
+    fn sorted(&self, ids: KindIds<'_>) -> Result<SmallVec<[&str; 8]>, KindId> {
+        let name = |id| self.name(id).map(|name| &**name).ok_or(id);
+        let mut names = ids.iter().map(name).collect::<Result<SmallVec<_>, _>>()?;
+        names.sort_unstable();
+        Ok(names)
     }
 
     #[inline]

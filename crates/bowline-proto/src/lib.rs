@@ -16,6 +16,7 @@
 //! [`bytes::Bytes`]: https://docs.rs/bytes
 
 pub mod attributes;
+pub mod kinds;
 
 /// Makes a module of a generated package.
 macro_rules! package {

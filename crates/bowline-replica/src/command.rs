@@ -149,6 +149,7 @@ impl Command {
 /// The command version that a write of the graph needs.
 fn version_of_write(write: &GraphWrite) -> u8 {
     let attributes = match write {
+        GraphWrite::PutBlock(block) if block.kinds.only().is_none() => return 4,
         GraphWrite::PutBlock(block) => &block.attributes,
         GraphWrite::PutEdge(edge) => &edge.attributes,
         GraphWrite::DeleteBlock(_) | GraphWrite::DeleteEdge(_) => return 1,

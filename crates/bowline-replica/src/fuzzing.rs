@@ -80,7 +80,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
     let attributes = [attribute("name"), attribute("zone")];
     let block = Block {
         id: a,
-        kind: "person".to_owned(),
+        kinds: "person".into(),
         content: b"content"[..].into(),
         attributes: attributes.clone().into_iter().collect(),
     };
@@ -169,7 +169,8 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             revision: Revision::new(300),
         },
         Command::Graph(vec![
-            GraphWrite::PutBlock(block),
+            GraphWrite::PutBlock(block.clone()),
+            GraphWrite::PutBlock(block.kind("author")),
             GraphWrite::PutEdge(edge),
             GraphWrite::DeleteEdge(EdgeKey {
                 source: a,

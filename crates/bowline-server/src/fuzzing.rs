@@ -324,6 +324,12 @@ pub(crate) fn server_input_seeds() -> Vec<Vec<u8>> {
         content: "Ann".into(),
         attributes: [("city".to_owned(), "Oslo".to_owned())].into(),
         typed_attributes: [("age".to_owned(), age)].into(),
+        ..v1::Block::default()
+    };
+    let several = v1::Block {
+        kind: String::new(),
+        kinds: vec!["author".to_owned(), "person".to_owned()],
+        ..block.clone()
     };
     let attributes = [("since".to_owned(), "1999".to_owned())].into();
     let put_edge = v1::Edge {
@@ -333,6 +339,7 @@ pub(crate) fn server_input_seeds() -> Vec<Vec<u8>> {
     };
     let writes = [
         v1::graph_write::Write::PutBlock(block),
+        v1::graph_write::Write::PutBlockOfKinds(several),
         v1::graph_write::Write::PutEdge(put_edge),
         v1::graph_write::Write::DeleteEdge(edge()),
         v1::graph_write::Write::DeleteBlock(vec![2; 16].into()),

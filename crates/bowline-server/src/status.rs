@@ -336,7 +336,9 @@ impl From<bowline::Error> for Fault {
             }
             E::Closed => Fault::Stopped,
             E::MissingBlock { .. } | E::UnknownKind { .. } => Fault::Missing(short(&error)),
-            E::InvalidKind { .. } | E::NotSupported { .. } => Fault::Malformed(short(&error)),
+            E::InvalidKind { .. } | E::TooManyKinds { .. } | E::NotSupported { .. } => {
+                Fault::Malformed(short(&error))
+            }
             E::Cycle { .. } | E::InvalidWeight { .. } => Fault::Unfit(short(&error)),
             E::Storage(
                 bowline_storage::Error::Corrupt { .. } | bowline_storage::Error::MissingFile { .. },

@@ -155,7 +155,7 @@ pub struct GraphStats<K: Ord = String> {
     pub blocks: u64,
     /// The number of edges.
     pub edges: u64,
-    /// The number of blocks of each kind.
+    /// The number of blocks of each kind. A block of several kinds is one of each.
     pub blocks_by_kind: BTreeMap<K, u64>,
     /// The number of edges of each kind.
     pub edges_by_kind: BTreeMap<K, u64>,

@@ -4,9 +4,9 @@ use std::fmt;
 
 use bytes::Bytes;
 
-use crate::{AttributeValue, Attributes, BlockId};
+use crate::{AttributeValue, Attributes, BlockId, BlockKinds};
 
-/// A node of the graph: content with an id, a kind and attributes.
+/// A node of the graph: content with an id, kinds and attributes.
 ///
 /// ```
 /// use bowline_types::{Block, BlockId};
@@ -20,8 +20,8 @@ use crate::{AttributeValue, Attributes, BlockId};
 pub struct Block {
     /// The id; unique in the database.
     pub id: BlockId,
-    /// The name of the kind, such as `service`.
-    pub kind: String,
+    /// The names of its kinds, such as `service`; most blocks have one.
+    pub kinds: BlockKinds,
     /// Any bytes.
     pub content: Bytes,
     /// Named values.
@@ -35,15 +35,31 @@ impl Block {
     /// # use bowline_types::{Block, BlockId};
     /// let block = Block::new(BlockId::from_name("app"), "package");
     /// assert!(block.content.is_empty() && block.attributes.is_empty());
+    /// // Of several kinds.
+    /// let block = Block::new(BlockId::from_name("ada"), ["person", "author"]);
+    /// assert_eq!(block.kinds.len(), 2);
     /// ```
     #[must_use]
-    pub fn new(id: BlockId, kind: impl Into<String>) -> Block {
+    pub fn new(id: BlockId, kinds: impl Into<BlockKinds>) -> Block {
         Block {
             id,
-            kind: kind.into(),
+            kinds: kinds.into(),
             content: Bytes::new(),
             attributes: Attributes::new(),
         }
+    }
+
+    /// Adds a kind.
+    ///
+    /// ```
+    /// # use bowline_types::{Block, BlockId};
+    /// let block = Block::new(BlockId::from_name("ada"), "person").kind("author");
+    /// assert_eq!(block.kinds, ["author", "person"]);
+    /// ```
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Block {
+        self.kinds.insert(kind);
+        self
     }
 
     /// Replaces the content.
@@ -274,6 +290,7 @@ mod tests {
     #[test]
     fn constructors_fill_what_is_named_and_nothing_else() {
         let block = Block::new(BlockId(1), "service");
+        assert_eq!(block.kinds, "service");
         assert_eq!((block.content.len(), block.attributes.len()), (0, 0));
         let block = block
             .content("text")

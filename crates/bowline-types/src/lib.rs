@@ -10,6 +10,7 @@
 //!   lease_id     ids of leases
 //!   member_id    ids of members of a cluster
 //!   revision     numbers of committed transactions
+//!   block_kinds  the kinds of a block
 //!   attribute    values of attributes
 //!   calendar     types of time
 //!   graph        blocks, edges, directions, writes of the graph
@@ -24,6 +25,7 @@
 mod answer;
 mod attribute;
 mod block_id;
+mod block_kinds;
 mod calendar;
 mod expected;
 mod graph;
@@ -38,6 +40,7 @@ mod touched;
 pub use answer::{GraphStats, Neighbor, Path, Stop, Traversal, Visit};
 pub use attribute::{AttributeValue, Attributes};
 pub use block_id::{BlockId, ParseBlockIdError};
+pub use block_kinds::BlockKinds;
 pub use calendar::{
     Duration, OffsetTime, ParseTimeError, ZonedInstant, nanos_of, parse_date, parse_datetime,
     show_date, show_datetime, show_offset, show_time, time_of,

@@ -88,8 +88,8 @@ pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::engine::{CheckReport, EngineStats, FileReport, LevelStats};
 pub use bowline_storage::{Clock, Error as StorageError, SystemClock, Value, vfs};
 pub use bowline_types::{
-    AttributeValue, Attributes, Block, BlockId, Direction, Edge, EdgeKey, Expected, GraphStats,
-    Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
+    AttributeValue, Attributes, Block, BlockId, BlockKinds, Direction, Edge, EdgeKey, Expected,
+    GraphStats, Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
 };
 pub use builder::DbBuilder;
 pub use check::{Check, check_files};

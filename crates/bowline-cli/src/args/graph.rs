@@ -19,9 +19,16 @@ pub enum Block {
         /// Its name, or its id as a UUID
         #[arg(value_parser = parse_block)]
         block: BlockRef,
-        /// Its kind
-        #[arg(long)]
-        kind: String,
+        /// Its kind; may be given several times
+        #[arg(
+            long = "kind",
+            value_name = "KIND",
+            required_unless_present = "no_kind"
+        )]
+        kinds: Vec<String>,
+        /// Gives it no kind
+        #[arg(long, conflicts_with = "kinds")]
+        no_kind: bool,
         /// Its content; read from standard input if `-`
         #[arg(
             long,

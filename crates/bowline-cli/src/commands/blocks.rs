@@ -21,7 +21,8 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
     match args {
         Block::Put {
             block,
-            kind,
+            kinds,
+            no_kind: _,
             content,
             attributes,
             write,
@@ -41,7 +42,7 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
             let target = Target::open_to_write(context, write.durability, GRAPH_TIMEOUT)?;
             let (_, revision) = target.write(wire::GraphWrite::PutBlock(wire::Block {
                 id,
-                kind: kind.clone(),
+                kinds: kinds.iter().collect(),
                 content: content.into(),
                 attributes,
             }))?;
@@ -57,7 +58,7 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
             };
             context.record(&[
                 ("id", found.id.to_string().into()),
-                ("kind", found.kind.into()),
+                ("kind", found.kinds.into()),
                 ("attributes", Field::Attributes(found.attributes)),
                 ("content", Field::Bytes(found.content.into())),
             ])
@@ -74,12 +75,12 @@ pub(crate) fn block(context: &mut Context<'_, '_>, args: &Block) -> Result<(), F
                     if left == 0 {
                         return Ok(Next::Stop);
                     }
-                    if kinds.is_empty() || kinds.contains(&block.kind) {
+                    if kinds.is_empty() || kinds.iter().any(|kind| block.kinds.contains(kind)) {
                         left -= 1;
                         let name = label(&BlockRef::Id(block.id.0), &block.attributes);
                         rows.push(vec![
                             name.into(),
-                            block.kind.into(),
+                            block.kinds.into(),
                             Field::Attributes(block.attributes),
                             block.id.to_string().into(),
                         ])?;

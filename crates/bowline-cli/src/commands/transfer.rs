@@ -341,7 +341,7 @@ fn write_items(source: &View<'_>, args: &Export, out: &mut dyn Write) -> Result<
 pub(super) fn block_item(block: bowline::Block) -> Item {
     Item::Block(Block {
         block: BlockRef::Id(block.id.0),
-        kind: block.kind,
+        kinds: block.kinds,
         content: block.content.into(),
         attributes: block.attributes,
         if_absent: false,

@@ -54,7 +54,7 @@ impl<W: Write> ItemWriter for DotWriter<W> {
                 "  {} [label={}, tooltip={}];",
                 quote(&block.block.to_string()),
                 quote(&label(&block.block, &block.attributes)),
-                quote(&tooltip(&block.kind, &block.attributes)),
+                quote(&tooltip(&block.kinds.to_string(), &block.attributes)),
             ),
             Item::Edge(edge) => {
                 let [source, target] =
@@ -127,7 +127,7 @@ mod tests {
     fn blocks_have_labels_and_edges_their_kind() {
         let block = Block {
             block: BlockRef::Name("b".into()),
-            kind: "package".into(),
+            kinds: "package".into(),
             content: vec![],
             attributes: Attributes::from([
                 ("label".into(), "libc@0.2.1".into()),

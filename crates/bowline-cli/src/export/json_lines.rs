@@ -47,12 +47,14 @@ impl<W: Write> ItemWriter for JsonLinesWriter<W> {
                 };
                 let (content, content_base64) = text_or_base64(&block.content);
                 let content = content.filter(|text| !text.is_empty());
-                let kind = &block.kind;
+                let kind = block.kinds.only();
+                let kinds = kind.is_none().then_some(&block.kinds[..]);
                 let attributes = some(&block.attributes);
                 Line::Block(BlockFields {
                     id,
                     name,
                     kind,
+                    kinds,
                     content,
                     content_base64,
                     attributes,
@@ -103,7 +105,10 @@ struct BlockFields<'a> {
     id: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
-    kind: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kinds: Option<&'a [String]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     content: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,7 +142,7 @@ fn text_or_base64(bytes: &[u8]) -> (Option<&str>, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline::AttributeValue;
+    use bowline::{AttributeValue, BlockKinds};
 
     use crate::import::{self, Block, Edge, Event, Format, KeyValue, Options};
 
@@ -166,7 +171,7 @@ mod tests {
     fn the_form_is_the_documented_one() {
         let block = Block {
             block: BlockRef::Id(1),
-            kind: "file".into(),
+            kinds: "file".into(),
             content: b"\xFF".to_vec(),
             attributes: Attributes::from([("a".into(), "é".into())]),
             if_absent: false,
@@ -238,6 +243,11 @@ mod tests {
                 attributes.insert(some_text(&mut random), some_value(&mut random, 3));
             }
             let kind = format!("k{}", some_text(&mut random));
+            let kinds = match random.u8(..4) {
+                0 => BlockKinds::none(),
+                1 => BlockKinds::from([kind.clone(), format!("l{}", some_text(&mut random))]),
+                _ => kind.clone().into(),
+            };
             items.push(match number % 3 {
                 0 => {
                     let mut key = some_bytes(&mut random);
@@ -249,7 +259,7 @@ mod tests {
                 }
                 1 => Item::Block(Block {
                     block: BlockRef::Id(random.u128(..)),
-                    kind,
+                    kinds,
                     content: some_bytes(&mut random),
                     attributes,
                     if_absent: false,
@@ -268,9 +278,13 @@ mod tests {
     }
 
     #[test]
-    fn a_block_by_name_reads_back_with_its_name() {
-        let line = "{\"block\":{\"name\":\"a\",\"kind\":\"k\",\"attributes\":{\"name\":\"a\"}}}\n";
-        assert_eq!(written(&read(line)), line);
+    fn a_block_by_name_reads_back_with_its_name_and_kinds() {
+        for kinds in ["\"kind\":\"k\"", "\"kinds\":[]", "\"kinds\":[\"k\",\"l\"]"] {
+            let line = format!(
+                "{{\"block\":{{\"name\":\"a\",{kinds},\"attributes\":{{\"name\":\"a\"}}}}}}\n"
+            );
+            assert_eq!(written(&read(&line)), line);
+        }
     }
 
     #[test]

@@ -457,7 +457,7 @@ fn block(
     put(LABEL_ATTRIBUTE, &block_name);
     Block {
         block: BlockRef::Name(block_name),
-        kind: kind.to_owned(),
+        kinds: kind.into(),
         content: Vec::new(),
         attributes,
         if_absent: false,

@@ -46,7 +46,8 @@ fn attributes_of(file: &str, name: &str) -> Attributes {
             item: Item::Block(block),
             ..
         } if block.block.to_string() == name => {
-            assert_eq!((block.kind.as_str(), block.if_absent), ("package", false));
+            assert_eq!(block.kinds, "package");
+            assert!(!block.if_absent);
             Some(block.attributes)
         }
         _ => None,
@@ -374,7 +375,7 @@ fn options_choose_the_kinds() {
             Event::Item {
                 item: Item::Block(block),
                 ..
-            } => block.kind,
+            } => block.kinds.to_string(),
             Event::Item {
                 item: Item::Edge(edge),
                 ..

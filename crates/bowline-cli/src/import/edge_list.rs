@@ -112,7 +112,7 @@ impl<R: BufRead> EdgeList<R> {
                 }
                 let item = Item::Block(Block {
                     block: block.clone(),
-                    kind: self.block_kind.clone(),
+                    kinds: self.block_kind.as_str().into(),
                     content: Vec::new(),
                     attributes,
                     if_absent: true,
@@ -333,7 +333,7 @@ mod tests {
             } => {
                 assert!(block.if_absent && block.content.is_empty());
                 let attributes = texts(&block.attributes);
-                format!("{at} {} {} {attributes:?}", block.kind, block.block)
+                format!("{at} {} {} {attributes:?}", block.kinds, block.block)
             }
             Event::Item {
                 at,

@@ -80,15 +80,12 @@ fn events(file: &[u8], format: Format, options: &Options, buffer_bytes: usize) -
 
 /// Checks what holds for every item; gives its size.
 fn check(item: &Item, format: Format) -> usize {
-    let kind = match item {
-        Item::Block(block) => &block.kind,
-        Item::Edge(edge) => &edge.kind,
-        Item::KeyValue(pair) => {
-            assert!(!pair.key.is_empty() && format == Format::JsonLines);
-            "kind"
-        }
-    };
-    assert!((1..=KIND_SIZE_MAX_BYTES).contains(&kind.len()));
+    let is_kind = |kind: &String| (1..=KIND_SIZE_MAX_BYTES).contains(&kind.len());
+    assert!(match item {
+        Item::Block(block) => block.kinds.iter().all(is_kind),
+        Item::Edge(edge) => is_kind(&edge.kind),
+        Item::KeyValue(pair) => !pair.key.is_empty() && format == Format::JsonLines,
+    });
     item.size_bytes()
 }
 

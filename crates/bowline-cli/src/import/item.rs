@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bowline::BlockKinds;
 pub use bowline_types::Attributes;
 
 /// The attribute that keeps the name a block was given. Ids are hashes of names, so without it a
@@ -114,8 +115,8 @@ impl fmt::Display for BlockRef {
 pub struct Block {
     /// Which block.
     pub block: BlockRef,
-    /// Its kind.
-    pub kind: String,
+    /// Its kinds.
+    pub kinds: BlockKinds,
     /// Its content.
     pub content: Vec<u8>,
     /// Its attributes. A block given by name has it here too, under [`NAME_ATTRIBUTE`] or
@@ -174,7 +175,11 @@ impl Item {
             + match self {
                 Item::Block(block) => {
                     block.block.size_bytes()
-                        + block.kind.len()
+                        + block
+                            .kinds
+                            .iter()
+                            .map(|kind| kind.len() + 24)
+                            .sum::<usize>()
                         + block.content.len()
                         + attributes(&block.attributes)
                 }

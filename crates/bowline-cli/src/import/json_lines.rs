@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   {"key": "…", "value": "…"}
-//!   {"block": {"id" or "name": "…", "kind": "…", "content": "…", "attributes": {…}}}
+//!   {"block": {"id" or "name": "…", "kind": "…" or "kinds": […], "content": "…", "attributes": {…}}}
 //!   {"edge": {"source": "…", "kind": "…", "target": "…", "attributes": {…}}}
 //! ```
 //!
@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bowline::BlockKinds;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 
@@ -162,7 +163,10 @@ struct BlockFields {
     id: Option<Id>,
     #[serde(default, deserialize_with = "present")]
     name: Option<Name>,
-    kind: Kind,
+    #[serde(default, deserialize_with = "present")]
+    kind: Option<Kind>,
+    #[serde(default, deserialize_with = "present")]
+    kinds: Option<Vec<Kind>>,
     #[serde(default, deserialize_with = "present")]
     content: Option<String>,
     #[serde(default, deserialize_with = "present")]
@@ -231,15 +235,41 @@ impl BlockFields {
             }
             (None, None) => return Err("the block has neither `id` nor `name`".to_owned()),
         };
+        let kinds = kinds(self.kind, self.kinds)?;
         let content = either("content", self.content, self.content_base64)?.unwrap_or_default();
         Ok(Block {
             block,
-            kind: self.kind.0,
+            kinds,
             content,
             attributes,
             if_absent: false,
         })
     }
+}
+
+/// The kinds of a block: one, or a list with each once.
+fn kinds(kind: Option<Kind>, kinds: Option<Vec<Kind>>) -> Result<BlockKinds, String> {
+    let listed = match (kind, kinds) {
+        (Some(kind), None) => return Ok(kind.0.into()),
+        (None, Some(kinds)) => kinds,
+        (Some(_), Some(_)) => {
+            return Err("a block has a `kind` or `kinds`, not both".to_owned());
+        }
+        (None, None) => {
+            return Err(
+                "the block has neither `kind` nor `kinds`; one of no kind has `\"kinds\": []`"
+                    .to_owned(),
+            );
+        }
+    };
+    let mut kinds = BlockKinds::none();
+    for Kind(kind) in listed {
+        if kinds.contains(&kind) {
+            return Err(format!("the kind {kind:?} is listed twice"));
+        }
+        kinds.insert(kind);
+    }
+    Ok(kinds)
 }
 
 /// A field as text or as Base64, not both.

@@ -42,7 +42,7 @@ fn blocks_by_id_or_name_keep_their_name() {
         item(&line),
         Item::Block(Block {
             block: BlockRef::parse(UUID),
-            kind: "file".into(),
+            kinds: "file".into(),
             content: vec![],
             attributes: Attributes::new(),
             if_absent: false,
@@ -64,6 +64,19 @@ fn blocks_by_id_or_name_keep_their_name() {
             .map(|(k, v)| (k.as_str(), v.as_text().expect("a text")))
             .eq(attributes)
     );
+    for (kinds, wanted) in [
+        ("[]", &[][..]),
+        (r#"["b", "a"]"#, &["a", "b"]),
+        (r#"["a"]"#, &["a"]),
+    ] {
+        let Item::Block(block) = item(&format!(
+            r#"{{"block": {{"name": "a", "kinds": {kinds}}}}}"#
+        )) else {
+            panic!()
+        };
+        let wanted: BlockKinds = wanted.iter().copied().collect();
+        assert_eq!(block.kinds, wanted);
+    }
     // An attribute that the file gives wins over the name.
     let line = r#"{"block": {"name": "a", "kind": "k", "attributes": {"name": "b"}}}"#;
     let Item::Block(block) = item(line) else {
@@ -122,7 +135,26 @@ fn a_malformed_line_names_its_column() {
             37,
             "missing field `target`",
         ),
-        (r#"{"block": {"name": "a"}}"#, 23, "missing field `kind`"),
+        (
+            r#"{"block": {"name": "a"}}"#,
+            1,
+            "neither `kind` nor `kinds`",
+        ),
+        (
+            r#"{"block": {"name": "a", "kind": "k", "kinds": ["l"]}}"#,
+            1,
+            "not both",
+        ),
+        (
+            r#"{"block": {"name": "a", "kinds": ["k", "l", "k"]}}"#,
+            1,
+            "\"k\" is listed twice",
+        ),
+        (
+            r#"{"block": {"name": "a", "kinds": ["k", ""]}}"#,
+            40,
+            "1 to 256 bytes",
+        ),
         (r#"{"key": null, "value": ""}"#, 9, "invalid type: null"),
         (
             r#"{"block": {"name": "a", "kind": "k", "attributes": {"n": 18446744073709551615}}}"#,

@@ -213,7 +213,7 @@ impl<'a> Batch<'a> {
             Item::Block(block) => {
                 let new = wire::Block {
                     id: id_of(&block.block),
-                    kind: block.kind.clone(),
+                    kinds: block.kinds.clone(),
                     content: block.content.clone().into(),
                     attributes: block.attributes.clone(),
                 };

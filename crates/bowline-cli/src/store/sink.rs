@@ -125,6 +125,7 @@ fn is_refusal(error: &Error) -> bool {
             | Error::KeyTooLarge { .. }
             | Error::ValueTooLarge { .. }
             | Error::InvalidKind { .. }
+            | Error::TooManyKinds { .. }
             | Error::MissingBlock { .. }
     )
 }
@@ -184,7 +185,7 @@ fn write_item(tx: &mut Transaction, item: &Item) -> bowline::Result<Written> {
 pub(super) fn block_of(block: &Block) -> bowline::Block {
     bowline::Block {
         id: id_of(&block.block),
-        kind: block.kind.clone(),
+        kinds: block.kinds.clone(),
         content: block.content.clone().into(),
         attributes: block.attributes.clone(),
     }

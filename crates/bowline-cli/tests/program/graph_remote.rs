@@ -142,6 +142,50 @@ fn attributes_of_every_type_are_the_same_on_a_server() {
     assert_eq!(refused.code, 2, "{}", refused.stderr);
 }
 
+/// Blocks of no kind and of several are written, shown, listed by each kind and moved, here as there.
+#[test]
+fn kinds_are_the_same_on_a_server() {
+    let served = Served::start();
+    served.both("block put ann --kind person", 0);
+    served.both("block put bob --kind person --kind author --content x", 0);
+    served.both("block put cid --no-kind --attr-json age=41", 0);
+    served.both("block put dan", 2);
+    served.both("block put dan --kind person --no-kind", 2);
+    served.both("block put dan --kind person --kind=", 4);
+    let bob = served.both("-o json block get bob", 0);
+    assert!(bob.contains(r#""kind":["author","person"]"#), "{bob}");
+    let shown = served.both("block get bob", 0);
+    assert!(shown.contains("author, person"), "{shown}");
+    let cid = served.both("-o json block get cid", 0);
+    assert!(cid.contains(r#""kind":[]"#), "{cid}");
+    served.both("block get cid", 0);
+    for (kind, count) in [("person", 2), ("author", 1), ("never", 0)] {
+        let listed = served.both(&format!("-o json block list --kind {kind}"), 0);
+        assert_eq!(listed.lines().count(), count, "{kind}: {listed}");
+    }
+    let stats = served.both("-o json graph stats", 0);
+    assert!(
+        stats.contains(r#""blocks_by_kind":{"author":1,"person":2}"#),
+        "{stats}"
+    );
+
+    let exported = served.both("export -", 0);
+    assert!(
+        exported.contains(r#""kinds":["author","person"]"#),
+        "{exported}"
+    );
+    assert!(exported.contains(r#""kinds":[]"#), "{exported}");
+    served.both("export - --format dot", 0);
+    served.place.write("all.jsonl", &exported);
+    let again = served.both("-o json import all.jsonl", 0);
+    assert!(again.contains("\"changed\":0"), "{again}");
+    for name in ["ann", "bob", "cid"] {
+        served.both(&format!("block del {name}"), 0);
+    }
+    served.both("-o json import all.jsonl", 0);
+    assert_eq!(served.both("export -", 0), exported);
+}
+
 #[test]
 fn graph_commands_print_the_same_for_a_directory_and_a_server() {
     let served = Served::start();

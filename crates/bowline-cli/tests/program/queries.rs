@@ -98,7 +98,10 @@ fn what_is_wrong_with_a_query_is_told_with_its_place_and_changes_nothing() {
         ("MATCH (p:person RETURN p", "^"),
         ("MATCH (p:person) RETURN $missing", "$missing"),
         ("MATCH (p) WHERE p.name =~ 'a.*' RETURN p", "=~"),
-        ("CREATE (:a:b)", "one kind"),
+        (
+            "CREATE (a:b)-[:t]->(c), (a)-[:t]->(c)",
+            "one edge of each kind",
+        ),
         ("MATCH (p) CREATE (:person {x: 1 / (p.name - 1)})", "zero"),
         ("AT REVISION 99 MATCH (p) RETURN p", "99"),
         ("AT REVISION 2 CREATE (:person)", "reading"),

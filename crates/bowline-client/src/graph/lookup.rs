@@ -30,7 +30,7 @@ const ASKED_MAX: usize = 1_000;
 ///     .level(ReadLevel::Eventual)
 ///     .await?;
 /// for block in found.blocks {
-///     println!("{} {:?}", block.kind, block.attributes);
+///     println!("{} {:?}", block.kinds, block.attributes);
 /// }
 /// # Ok(())
 /// # }

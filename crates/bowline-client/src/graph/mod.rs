@@ -61,8 +61,8 @@ pub use algorithms::{
     Triangles, ValuesReply,
 };
 pub use bowline_types::{
-    Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphStats, GraphWrite, Neighbor,
-    ParseBlockIdError, Path, Stop, Visit,
+    Attributes, Block, BlockId, BlockKinds, Direction, Edge, EdgeKey, GraphStats, GraphWrite,
+    Neighbor, ParseBlockIdError, Path, Stop, Visit,
 };
 pub use lookup::{Blocks, BlocksReply, Edges, EdgesReply, Neighbors, NeighborsReply};
 pub use path_stream::PathStream;

@@ -564,7 +564,7 @@ impl BlockStream {
     /// let mut blocks = client.graph().list_blocks().await?;
     /// while let Some(part) = blocks.next().await? {
     ///     for block in part {
-    ///         println!("{} {}", block.id, block.kind);
+    ///         println!("{} {}", block.id, block.kinds);
     ///     }
     /// }
     /// # Ok(())

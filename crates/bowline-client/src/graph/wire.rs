@@ -3,6 +3,7 @@
 //! Invariant: an invalid message is an error, never a guess.
 
 use bowline_proto::attributes::{of_wire, to_wire};
+use bowline_proto::kinds;
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
 
@@ -50,7 +51,7 @@ impl FromWire for Block {
     fn of_wire(block: pb::Block) -> Result<Block> {
         Ok(Block {
             id: id_of(&block.id)?,
-            kind: block.kind,
+            kinds: kinds::of_wire(block.kind, block.kinds).map_err(senseless)?,
             content: block.content,
             attributes: of_wire(block.attributes, block.typed_attributes).map_err(senseless)?,
         })
@@ -143,12 +144,14 @@ impl IntoWire for Block {
 
     fn into_wire(self) -> pb::Block {
         let (attributes, typed_attributes) = to_wire(self.attributes);
+        let (kind, kinds) = kinds::to_wire(self.kinds);
         pb::Block {
             id: id_bytes(self.id),
-            kind: self.kind,
+            kind,
             content: self.content,
             attributes,
             typed_attributes,
+            kinds,
         }
     }
 }
@@ -184,10 +187,12 @@ impl IntoWire for GraphWrite {
         use pb::graph_write::Write;
         let write = match self {
             GraphWrite::PutBlock(block) => {
+                let has_one_kind = block.kinds.only().is_some();
                 let block = block.into_wire();
-                match block.typed_attributes.is_empty() {
-                    true => Write::PutBlock(block),
-                    false => Write::PutTypedBlock(block),
+                match (has_one_kind, block.typed_attributes.is_empty()) {
+                    (true, true) => Write::PutBlock(block),
+                    (true, false) => Write::PutTypedBlock(block),
+                    (false, _) => Write::PutBlockOfKinds(block),
                 }
             }
             GraphWrite::DeleteBlock(id) => Write::DeleteBlock(id_bytes(id)),
@@ -214,6 +219,7 @@ impl IntoWire for GraphWrite {
 mod tests {
     use super::*;
     use crate::Error;
+    use crate::graph::BlockKinds;
 
     fn is_senseless<T: std::fmt::Debug>(read: &Result<T>) -> bool {
         matches!(read, Err(Error::InvalidReply { .. }))
@@ -247,5 +253,31 @@ mod tests {
                 cost: 1.0,
             })));
         }
+    }
+
+    #[test]
+    fn what_an_old_server_would_drop_is_sent_by_a_write_that_it_refuses() {
+        use pb::graph_write::Write;
+        let plain = Block::new(BlockId(7), "person").attribute("name", "ann");
+        let typed = plain.clone().attribute("age", 41);
+        let several = plain.clone().kind("author");
+        let none = Block::new(BlockId(7), BlockKinds::none());
+        for block in [plain, typed, several, none] {
+            let (has_kind, has_type) = (block.kinds.only().is_some(), block.attributes.len() == 2);
+            let sent = match GraphWrite::PutBlock(block.clone()).into_wire().write {
+                Some(Write::PutBlock(sent)) if has_kind && !has_type => sent,
+                Some(Write::PutTypedBlock(sent)) if has_kind && has_type => sent,
+                Some(Write::PutBlockOfKinds(sent)) if !has_kind => sent,
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(sent.kind.is_empty(), !has_kind);
+            assert_eq!(Block::of_wire(sent).expect("it is one"), block);
+        }
+        assert!(is_senseless(&Block::of_wire(pb::Block {
+            id: id_bytes(BlockId(7)),
+            kind: "a".to_owned(),
+            kinds: vec!["b".to_owned()],
+            ..pb::Block::default()
+        })));
     }
 }

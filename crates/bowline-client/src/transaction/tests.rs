@@ -18,7 +18,7 @@ async fn what_it_has_written_is_read_without_a_server() {
     tx.put_block(Block::new(a, "node"));
     tx.put_edge(Edge::new(a, "tie", b));
     assert_eq!(tx.get("k").await.unwrap().unwrap(), "v");
-    assert_eq!(tx.block(a).await.unwrap().unwrap().kind, "node");
+    assert_eq!(tx.block(a).await.unwrap().unwrap().kinds, "node");
     assert!(tx.edge(a, "tie", b).await.unwrap().is_some());
     assert!(tx.delete("k").await.unwrap());
     assert!(!tx.delete("k").await.unwrap());

@@ -224,7 +224,8 @@ pub fn command_bytes(command: &Command) -> usize {
         };
         match write {
             GraphWrite::PutBlock(block) => {
-                block.kind.len() + block.content.len() + texts(&block.attributes)
+                let kinds: usize = block.kinds.iter().map(|kind| kind.len() + 4).sum();
+                kinds + block.content.len() + texts(&block.attributes)
             }
             GraphWrite::PutEdge(edge) => edge.kind.len() + texts(&edge.attributes),
             GraphWrite::DeleteEdge(key) => key.kind.len(),

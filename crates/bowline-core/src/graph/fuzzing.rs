@@ -1,27 +1,28 @@
 //! Fuzzing of the values and keys of blocks and edges; see [`crate::fuzzing`].
 
 use super::keys::{edge_in_key, edge_out_key, split_edge_key};
-use super::kind_id::KindId;
-use super::record::{block_kind, decode_block, decode_edge, encode_block, encode_edge};
+use super::kind_id::{KindId, KindIds};
+use super::record::{block_kinds, decode_block, decode_edge, encode_block, encode_edge};
 use super::typed::samples;
-use bowline_types::{Attributes, Block, BlockId};
+use bowline_types::{Attributes, Block, BlockId, BlockKinds};
 
 /// The value of a block.
 pub fn block(value: &[u8]) {
-    let kind = block_kind(value);
+    let numbers = |kinds: KindIds<'_>| kinds.iter().collect::<Vec<_>>();
+    let kinds = block_kinds(value).map(numbers);
     let Some(found) = decode_block(value) else {
         return;
     };
-    assert_eq!(kind, Some(found.kind));
+    assert_eq!(kinds, Some(numbers(found.kinds)));
     assert_eq!(found.attributes.iter().count(), found.attributes.len());
     let block = Block {
         id: BlockId(1),
-        kind: String::new(),
+        kinds: BlockKinds::none(),
         content: found.content.to_vec().into(),
         attributes: found.attributes.to_attributes(),
     };
     let mut out = Vec::new();
-    encode_block(found.kind, &block, &mut out);
+    encode_block(&numbers(found.kinds), &block, &mut out);
     assert_eq!(out, value, "two encodings of one block");
 }
 
@@ -51,8 +52,8 @@ pub fn keys(key: &[u8]) {
     }
 }
 
-/// A block, an edge and two keys; and a block and an edge with values of every type.
-pub fn seeds() -> [Vec<u8>; 6] {
+/// A block, an edge and two keys; a block and an edge with values of every type; blocks of several kinds and of none.
+pub fn seeds() -> [Vec<u8>; 8] {
     let attributes = Attributes::from([
         (String::new(), "".into()),
         ("größe".to_owned(), "10".into()),
@@ -61,7 +62,7 @@ pub fn seeds() -> [Vec<u8>; 6] {
         .content("hello")
         .attribute("a", "b");
     let (mut value, mut edge) = (Vec::new(), Vec::new());
-    encode_block(KindId(300), &block, &mut value);
+    encode_block(&[KindId(300)], &block, &mut value);
     encode_edge(&attributes, &mut edge);
     let key = edge_out_key(BlockId(1), KindId(2), BlockId(3)).to_vec();
     let typed = Block {
@@ -71,8 +72,11 @@ pub fn seeds() -> [Vec<u8>; 6] {
         ..Block::new(BlockId(1), "x")
     };
     let (mut typed_value, mut typed_edge) = (Vec::new(), Vec::new());
-    encode_block(KindId(1), &typed, &mut typed_value);
+    encode_block(&[KindId(1)], &typed, &mut typed_value);
     encode_edge(&typed.attributes, &mut typed_edge);
     let id = BlockId(77).to_string().into_bytes();
-    [value, edge, key, id, typed_value, typed_edge]
+    let (mut several, mut none) = (Vec::new(), Vec::new());
+    encode_block(&[KindId(1), KindId(2), KindId(300)], &block, &mut several);
+    encode_block(&[], &typed, &mut none);
+    [value, edge, key, id, typed_value, typed_edge, several, none]
 }

@@ -17,8 +17,9 @@ use bowline_types::{AttributeValue, Attributes, Block, BlockId, Edge};
 /// db.transact(|tx| tx.put_block(&Block::new(id, "service").content("10.0.0.7")))?;
 ///
 /// let graph = db.snapshot().graph();
-/// let size = |block: BlockRef<'_>| block.kind.len() + block.content.len();
-/// assert_eq!(graph.visit_block(id, size)?, Some(15));
+/// let size = |block: BlockRef<'_>| block.content.len();
+/// assert_eq!(graph.visit_block(id, size)?, Some(8));
+/// assert_eq!(graph.visit_block(id, |block| block.kinds == ["service"])?, Some(true));
 /// // What is to outlive the visit has to be copied.
 /// let kept: Option<Block> = graph.visit_block(id, |block| block.to_block())?;
 /// assert_eq!(kept, graph.block(id)?);
@@ -28,8 +29,8 @@ use bowline_types::{AttributeValue, Attributes, Block, BlockId, Edge};
 pub struct BlockRef<'a> {
     /// Its id.
     pub id: BlockId,
-    /// The name of its kind.
-    pub kind: &'a str,
+    /// The names of its kinds, ascending; most blocks have one.
+    pub kinds: &'a [&'a str],
     /// Its content.
     pub content: &'a [u8],
     /// Its attributes.
@@ -42,7 +43,7 @@ impl BlockRef<'_> {
     pub fn to_block(&self) -> Block {
         Block {
             id: self.id,
-            kind: self.kind.to_owned(),
+            kinds: self.kinds.iter().copied().collect(),
             content: Bytes::copy_from_slice(self.content),
             attributes: self.attributes.to_attributes(),
         }
@@ -345,7 +346,7 @@ mod tests {
             .attribute("größe", "")
             .attribute("", "empty");
         let mut value = Vec::new();
-        encode_block(KindId(1), &block, &mut value);
+        encode_block(&[KindId(1)], &block, &mut value);
         let lent = decode_block(&value).expect("it decodes").attributes;
         assert_eq!((lent.len(), lent.is_empty()), (3, false));
         let text = |(name, value): (&'static str, AttributeRef<'static>)| (name, value.as_text());
@@ -376,7 +377,7 @@ mod tests {
             let block = Block::new(BlockId(1), "x").attribute("b", value.clone());
             let block = block.attribute("a", "text").attribute("c", "after");
             let mut bytes = Vec::new();
-            encode_block(KindId(1), &block, &mut bytes);
+            encode_block(&[KindId(1)], &block, &mut bytes);
             let lent = decode_block(&bytes).expect("it decodes").attributes;
             assert_eq!(lent.to_attributes(), block.attributes);
             let found = lent.get("b").expect("it is there");
@@ -397,7 +398,7 @@ mod tests {
     #[test]
     fn what_has_no_attributes_lends_none() {
         let mut value = Vec::new();
-        encode_block(KindId(1), &Block::new(BlockId(1), "x"), &mut value);
+        encode_block(&[KindId(1)], &Block::new(BlockId(1), "x"), &mut value);
         let lent = decode_block(&value).expect("it decodes").attributes;
         assert!(lent.is_empty() && lent.iter().next().is_none() && lent.get("").is_none());
     }

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::keys::{
     block_key, edge_in_key, edge_kind_prefix, edge_out_key, edge_prefix, split_edge_key,
 };
-use super::kind_id::KindId;
-use super::record::{block_kind, decode_edge, encode_block, encode_edge};
+use super::kind_id::{KindId, KindIds};
+use super::record::{block_kinds, decode_edge, encode_block, encode_edge};
 use super::source::{GraphSource, KindFilter, NeighborRef, VisitEdgeValue};
 use crate::Result;
 use bowline_types::{Attributes, Block, BlockId, Direction};
@@ -49,7 +49,7 @@ impl MemoryGraph {
 
     pub fn put_block(&mut self, kind: KindId, block: &Block) {
         let mut value = Vec::new();
-        encode_block(kind, block, &mut value);
+        encode_block(&[kind], block, &mut value);
         self.blocks.insert(block_key(block.id), value);
     }
 
@@ -154,11 +154,11 @@ impl GraphSource for MemoryGraph {
         }))
     }
 
-    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
+    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindIds<'_>)) -> Result<()> {
         for (key, value) in &self.blocks {
             visit(
                 BlockId::from_bytes(*key),
-                block_kind(value).expect("made by encode_block"),
+                block_kinds(value).expect("made by encode_block"),
             );
         }
         Ok(())

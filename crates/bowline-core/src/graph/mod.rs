@@ -52,14 +52,14 @@ pub mod visits;
 pub mod walk;
 mod weighted_view;
 
-pub use bowline_types::{Attributes, Block, BlockId, Direction, Edge};
+pub use bowline_types::{Attributes, Block, BlockId, BlockKinds, Direction, Edge};
 pub use keys::{
     block_key, edge_in_key, edge_kind_prefix, edge_out_key, edge_prefix, split_edge_key,
 };
-pub use kind_id::KindId;
+pub use kind_id::{KindId, KindIds};
 pub use lent::{AttributeRef, AttributesRef, BlockRef, EdgeRef};
 pub use order::Precedence;
-pub use record::{are_texts, block_kind, decode_block, decode_edge};
+pub use record::{are_texts, block_kinds, decode_block, decode_edge};
 pub(crate) use record::{encode_block, encode_edge};
 pub use source::{GraphSource, KindFilter, NeighborRef, VisitEdgeValue};
 pub use typed::{put_value, read_value};

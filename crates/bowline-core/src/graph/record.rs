@@ -7,20 +7,20 @@
 //!             | version 2 | values |
 //! edge_in     empty: the attributes are in edge_out
 //!
-//! kinds       | count varint | kind varint * count |       as yet one
+//! kinds       | count varint | kind varint * count |
 //! texts       | count varint | (name bytes, text bytes) * count |
 //! values      | count varint | (name bytes, value of `typed`) * count |
 //! bytes       | length varint | that many bytes |
 //! ```
 //!
 //! A record has version 1 if that can hold it: one kind, and attributes that are texts. So a program that knows only
-//! version 1 reads all that it could have written. Every value has exactly one encoding: names are strictly ascending,
-//! varints are minimal, nothing follows the end. The decoders refuse everything else, never panic, and allocate nothing
+//! version 1 reads all that it could have written. Every value has exactly one encoding: kinds and names are strictly
+//! ascending, varints are minimal, nothing follows the end. The decoders refuse everything else, never panic, and allocate nothing
 //! but for values that are lists or maps: their results borrow from the value.
 
 use bowline_storage::codec::{Reader, put_bytes, put_varint};
 
-use super::kind_id::KindId;
+use super::kind_id::{KindId, KindIds};
 use super::lent::AttributesRef;
 use super::typed::put_value;
 use bowline_types::{AttributeValue, Attributes, Block};
@@ -30,22 +30,27 @@ const PLAIN: u8 = 1;
 /// Several kinds, or values of any type.
 const TYPED: u8 = 2;
 
-/// Appends the value of `block`, whose kind is registered as `kind`.
-pub(crate) fn encode_block(kind: KindId, block: &Block, out: &mut Vec<u8>) {
-    let version = version_of(&block.attributes);
+/// Appends the value of `block`, whose kinds are registered as `kinds`, ascending.
+pub(crate) fn encode_block(kinds: &[KindId], block: &Block, out: &mut Vec<u8>) {
+    let version = match kinds.len() {
+        1 => version_of(&block.attributes),
+        _ => TYPED,
+    };
     out.push(version);
     if version == TYPED {
-        put_varint(out, 1);
+        put_varint(out, kinds.len() as u64);
     }
-    put_varint(out, u64::from(kind.0));
-    put_attributes(out, &block.attributes);
+    for kind in kinds {
+        put_varint(out, u64::from(kind.0));
+    }
+    put_attributes(out, version, &block.attributes);
     put_bytes(out, &block.content);
 }
 
 /// The borrowed parts of a block's value.
 #[derive(Debug)]
 pub struct BlockParts<'a> {
-    pub kind: KindId,
+    pub kinds: KindIds<'a>,
     pub attributes: AttributesRef<'a>,
     pub content: &'a [u8],
 }
@@ -53,37 +58,47 @@ pub struct BlockParts<'a> {
 /// Reads the value of a block.
 pub fn decode_block(value: &[u8]) -> Option<BlockParts<'_>> {
     let mut reader = Reader::new(value);
-    let (version, kind) = read_kind(&mut reader)?;
+    let (version, kinds) = read_kinds(value, &mut reader)?;
     let attributes = read_attributes(version, value, &mut reader)?;
+    // What version 1 can hold has version 1.
+    if version == TYPED && kinds.only().is_some() && attributes.are_texts() {
+        return None;
+    }
     let content = reader.bytes()?;
     reader.is_empty().then_some(BlockParts {
-        kind,
+        kinds,
         attributes,
         content,
     })
 }
 
-/// Reads only the kind of a block.
-pub fn block_kind(value: &[u8]) -> Option<KindId> {
-    read_kind(&mut Reader::new(value)).map(|(_, kind)| kind)
+/// Reads only the kinds of a block, of its value or of the beginning of it. `None` also where that ends within them.
+#[inline]
+pub fn block_kinds(value: &[u8]) -> Option<KindIds<'_>> {
+    read_kinds(value, &mut Reader::new(value)).map(|(_, kinds)| kinds)
 }
 
-/// The version and the kind of a block.
-fn read_kind(reader: &mut Reader<'_>) -> Option<(u8, KindId)> {
+/// The version and the kinds of a block.
+#[inline]
+fn read_kinds<'a>(value: &'a [u8], reader: &mut Reader<'a>) -> Option<(u8, KindIds<'a>)> {
     let version = reader.u8()?;
-    let is_one_kind = match version {
-        PLAIN => true,
-        TYPED => reader.varint()? == 1,
-        _ => false,
+    let count = match version {
+        PLAIN => 1,
+        TYPED => reader.varint_usize()?,
+        _ => return None,
     };
-    let kind = is_one_kind.then_some(reader)?.varint_u32()?;
-    Some((version, KindId(kind)))
+    let kinds = match count {
+        1 => KindIds::One(KindId(reader.varint_u32()?)),
+        count => KindIds::read(count, value, reader)?,
+    };
+    Some((version, kinds))
 }
 
 /// Appends the value of an edge in `edge_out`.
 pub(crate) fn encode_edge(attributes: &Attributes, out: &mut Vec<u8>) {
-    out.push(version_of(attributes));
-    put_attributes(out, attributes);
+    let version = version_of(attributes);
+    out.push(version);
+    put_attributes(out, version, attributes);
 }
 
 /// Reads the value of an edge in `edge_out`.
@@ -91,7 +106,9 @@ pub fn decode_edge(value: &[u8]) -> Option<AttributesRef<'_>> {
     let mut reader = Reader::new(value);
     let version = reader.u8()?;
     let attributes = read_attributes(version, value, &mut reader)?;
-    reader.is_empty().then_some(attributes)
+    // What is all text has the other version.
+    let is_right = version == PLAIN || !attributes.are_texts();
+    (is_right && reader.is_empty()).then_some(attributes)
 }
 
 /// The version of a record with one kind and these attributes.
@@ -115,19 +132,17 @@ fn read_attributes<'a>(
 ) -> Option<AttributesRef<'a>> {
     match version {
         PLAIN => AttributesRef::read(value, reader, false),
-        // What is all text has the other version.
-        TYPED => AttributesRef::read(value, reader, true).filter(|it| !it.are_texts()),
+        TYPED => AttributesRef::read(value, reader, true),
         _ => None,
     }
 }
 
-fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
+fn put_attributes(out: &mut Vec<u8>, version: u8, attributes: &Attributes) {
     put_varint(out, attributes.len() as u64);
-    let are_texts = are_texts(attributes);
     for (name, value) in attributes {
         put_bytes(out, name.as_bytes());
         match value {
-            AttributeValue::Text(text) if are_texts => put_bytes(out, text.as_bytes()),
+            AttributeValue::Text(text) if version == PLAIN => put_bytes(out, text.as_bytes()),
             value => put_value(value, out),
         }
     }
@@ -136,7 +151,7 @@ fn put_attributes(out: &mut Vec<u8>, attributes: &Attributes) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bowline_types::BlockId;
+    use bowline_types::{BlockId, BlockKinds};
 
     fn block() -> Block {
         Block::new(BlockId(1), "service")
@@ -146,11 +161,22 @@ mod tests {
             .attribute("größe", "10")
     }
 
-    fn encoded(kind: KindId, block: &Block) -> Vec<u8> {
+    fn encoded(kinds: &[KindId], block: &Block) -> Vec<u8> {
         let mut out = Vec::new();
-        encode_block(kind, block, &mut out);
+        encode_block(kinds, block, &mut out);
         out
     }
+
+    /// No kind, one, and several.
+    const KINDS: [&[KindId]; 7] = [
+        &[KindId(0)],
+        &[KindId(127)],
+        &[KindId(128)],
+        &[KindId(u32::MAX)],
+        &[],
+        &[KindId(1), KindId(128)],
+        &[KindId(0), KindId(3), KindId(300), KindId(u32::MAX)],
+    ];
 
     #[test]
     fn blocks_round_trip() {
@@ -161,13 +187,20 @@ mod tests {
             block().content(content),
             block().attribute("n", 7).attribute("at", 0.5),
         ] {
-            for kind in [0, 127, 128, u32::MAX].map(KindId) {
-                let value = encoded(kind, &block);
+            for kinds in KINDS {
+                let value = encoded(kinds, &block);
                 let found = decode_block(&value).expect("decodes");
-                assert_eq!(found.kind, kind);
+                assert_eq!(found.kinds.iter().collect::<Vec<_>>(), kinds);
                 assert_eq!(found.attributes.to_attributes(), block.attributes);
                 assert_eq!(found.content, block.content);
-                assert_eq!(block_kind(&value), Some(kind));
+                // A beginning that has all kinds is enough for them; a shorter one tells nothing.
+                let known = |end| Some(block_kinds(&value[..end])?.iter().collect::<Vec<_>>());
+                let least = (0..value.len()).find(|&end| known(end).is_some());
+                let least = least.expect("the kinds come before the attributes");
+                assert!((0..least).all(|end| known(end).is_none()));
+                assert!(
+                    (least..40.min(value.len())).all(|end| known(end).as_deref() == Some(kinds))
+                );
             }
         }
     }
@@ -188,7 +221,7 @@ mod tests {
             .content("hi")
             .attribute("a", "b");
         assert_eq!(
-            encoded(KindId(300), &block),
+            encoded(&[KindId(300)], &block),
             b"\x01\xac\x02\x01\x01a\x01b\x02hi"
         );
         let mut edge = Vec::new();
@@ -196,9 +229,16 @@ mod tests {
         assert_eq!(edge, b"\x01\x01\x01a\x01b");
         let block = block.attribute("n", -2);
         assert_eq!(
-            encoded(KindId(300), &block),
+            encoded(&[KindId(300)], &block),
             b"\x02\x01\xac\x02\x02\x01a\x05\x01b\x01n\x03\x03\x02hi"
         );
+        let several = [KindId(2), KindId(300)];
+        let plain = Block::new(BlockId(1), "x").attribute("a", "b");
+        assert_eq!(
+            encoded(&several, &plain),
+            b"\x02\x02\x02\xac\x02\x01\x01a\x05\x01b\x00"
+        );
+        assert_eq!(encoded(&[], &plain), b"\x02\x00\x01\x01a\x05\x01b\x00");
         edge.clear();
         encode_edge(&block.attributes, &mut edge);
         assert_eq!(edge, b"\x02\x02\x01a\x05\x01b\x01n\x03\x03");
@@ -207,19 +247,21 @@ mod tests {
     #[test]
     fn encoding_appends() {
         let mut out = b"before".to_vec();
-        encode_block(KindId(1), &block(), &mut out);
+        encode_block(&[KindId(1)], &block(), &mut out);
         assert!(out.starts_with(b"before\x01"));
-        assert_eq!(out["before".len()..], encoded(KindId(1), &block()));
+        assert_eq!(out["before".len()..], encoded(&[KindId(1)], &block()));
     }
 
     #[test]
     fn truncated_and_prolonged_values_are_refused() {
-        let mut value = encoded(KindId(1), &block());
-        for end in 0..value.len() {
-            assert!(decode_block(&value[..end]).is_none(), "{end}");
+        for kinds in KINDS {
+            let mut value = encoded(kinds, &block());
+            for end in 0..value.len() {
+                assert!(decode_block(&value[..end]).is_none(), "{end}");
+            }
+            value.push(0);
+            assert!(decode_block(&value).is_none(), "trailing garbage");
         }
-        value.push(0);
-        assert!(decode_block(&value).is_none(), "trailing garbage");
 
         let mut value = Vec::new();
         encode_edge(&block().attributes, &mut value);
@@ -260,34 +302,49 @@ mod tests {
             decode_edge(b"\x01\x02\x01a\x00\x01b\x00").map(|found| found.len()),
             Some(2)
         );
+    }
+
+    #[test]
+    fn impossible_kinds_are_refused() {
+        for (value, why) in [
+            (&b"\x03\x00\x00\x00"[..], "a version never written"),
+            (b"\x01\xff\xff\xff\xff\x1f\x00\x00", "a kind above 32 bits"),
+            (b"\x02\x02\x02\x01\x00\x00", "kinds out of order"),
+            (b"\x02\x02\x01\x01\x00\x00", "a kind twice"),
+            (b"\x02\x02\x01\x80\x00\x00\x00", "a padded kind"),
+            (
+                b"\x02\x02\x01\xff\xff\xff\xff\x1f\x00\x00",
+                "one above 32 bits",
+            ),
+            (b"\x02\x03\x01\x02", "fewer kinds than announced"),
+            (
+                b"\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x01\x02",
+                "a count beyond the bytes",
+            ),
+            (b"", "nothing"),
+        ] {
+            assert!(block_kinds(value).is_none(), "{why}");
+            assert!(decode_block(value).is_none(), "{why}");
+        }
         assert!(
-            decode_block(b"\x02\x00\x00\x00").is_none(),
-            "a block without a kind"
+            decode_block(b"\x02\x01\x05\x01\x01a\x05\x01b\x00").is_none(),
+            "one kind and texts in the version of others"
         );
-        assert_eq!(
-            block_kind(b"\x03\x00\x00\x00"),
-            None,
-            "a version never written"
-        );
-        assert_eq!(
-            block_kind(b"\x01\xff\xff\xff\xff\x1f"),
-            None,
-            "a kind above 32 bits"
-        );
-        assert_eq!(block_kind(b""), None);
+        let none = decode_block(b"\x02\x00\x00\x00").expect("a block of no kind");
+        assert_eq!((none.kinds.iter().count(), none.kinds.only()), (0, None));
     }
 
     /// Whatever decodes, encodes to the same bytes: there is one encoding per value.
     #[test]
     fn mutated_values_are_refused_or_decode_to_what_encodes_to_them() {
-        for seed in crate::seeds(0x000b_10c4..0x000b_10c6) {
+        for seed in crate::seeds(0x000b_10c4..0x000b_10c8) {
             let mut random = fastrand::Rng::with_seed(seed);
-            let original = match seed % 2 {
-                0 => encoded(KindId(200), &block()),
-                _ => encoded(
-                    KindId(200),
-                    &block().attribute("n", 300).attribute("b", true),
-                ),
+            let typed = block().attribute("n", 300).attribute("b", true);
+            let original = match seed % 4 {
+                0 => encoded(&[KindId(200)], &block()),
+                1 => encoded(&[KindId(200)], &typed),
+                2 => encoded(&[KindId(3), KindId(200), KindId(201)], &block()),
+                _ => encoded(&[], &typed),
             };
             let mut accepted = 0;
             for _ in 0..20_000 {
@@ -304,11 +361,12 @@ mod tests {
                     accepted += 1;
                     let block = Block {
                         id: BlockId(1),
-                        kind: String::new(),
+                        kinds: BlockKinds::none(),
                         content: found.content.to_vec().into(),
                         attributes: found.attributes.to_attributes(),
                     };
-                    assert_eq!(encoded(found.kind, &block), value);
+                    let kinds: Vec<_> = found.kinds.iter().collect();
+                    assert_eq!(encoded(&kinds, &block), value);
                 }
             }
             assert!(accepted > 0, "some mutations only change a letter");

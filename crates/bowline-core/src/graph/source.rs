@@ -1,7 +1,7 @@
 //! [`GraphSource`]: the interface of the algorithms to one consistent snapshot, read in key order.
 
 use super::keys::edge_out_key;
-use super::kind_id::KindId;
+use super::kind_id::{KindId, KindIds};
 use super::lent::AttributeRef;
 use crate::error::show_key;
 use crate::{Error, Result};
@@ -34,8 +34,8 @@ pub trait GraphSource {
         target: BlockId,
     ) -> Result<Option<Attributes>>;
 
-    /// Visits every block, in ascending order of ids.
-    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()>;
+    /// Visits every block with its kinds, in ascending order of ids.
+    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindIds<'_>)) -> Result<()>;
 
     /// Visits every edge as (source, kind, target), in ascending order.
     fn for_each_edge(&self, visit: &mut dyn FnMut(BlockId, KindId, BlockId)) -> Result<()>;

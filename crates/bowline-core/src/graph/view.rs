@@ -297,17 +297,19 @@ impl<'a> DenseView<'a> {
     }
 }
 
-/// The blocks of a graph in order, and how many there are of each kind.
+/// The blocks of a graph in order, and how many there are of each kind; one of several kinds is one of each.
 fn blocks(graph: &impl GraphSource) -> Result<(Vec<BlockId>, BTreeMap<KindId, u64>)> {
     let mut ids: Vec<BlockId> = Vec::new();
     let mut block_kinds = BTreeMap::new();
-    graph.for_each_block(&mut |id, kind| {
+    graph.for_each_block(&mut |id, kinds| {
         debug_assert!(
             ids.last().is_none_or(|last| *last < id),
             "blocks come in order"
         );
         ids.push(id);
-        *block_kinds.entry(kind).or_default() += 1;
+        for kind in kinds.iter() {
+            *block_kinds.entry(kind).or_default() += 1;
+        }
     })?;
     if u32::try_from(ids.len()).is_err() {
         return Err(Error::NotSupported {

@@ -11,7 +11,8 @@
 //! Invariants: an edge is in `edge_out` exactly when it is in `edge_in`, and only between blocks that exist.
 
 use bowline_storage::TreeId;
-use bowline_types::{AttributeValue, Attributes};
+use bowline_types::{AttributeValue, Attributes, BlockKinds};
+use smallvec::SmallVec;
 
 use super::mutation::{Action, Mutation};
 use super::target::Target;
@@ -35,9 +36,18 @@ pub fn register_kind(kinds: &Kinds, more: usize, name: &str) -> Result<(KindId, 
 /// Creates or replaces a block.
 pub fn put_block<T: Target>(target: &mut T, block: &Block) -> Result<(), T::Error> {
     check_depth(&block.attributes)?;
-    let kind = target.kind(&block.kind)?;
+    let count = block.kinds.len();
+    if count > BlockKinds::MAX {
+        return Err(Error::TooManyKinds { count }.into());
+    }
+    let mut kinds = SmallVec::<[KindId; 4]>::new();
+    for kind in &block.kinds {
+        kinds.push(target.kind(kind)?);
+    }
+    // Names have another order than their numbers.
+    kinds.sort_unstable();
     let mut value = Vec::new();
-    graph::encode_block(kind, block, &mut value);
+    graph::encode_block(&kinds, block, &mut value);
     target.put_record(trees::BLOCK, &graph::block_key(block.id), value)
 }
 

@@ -11,7 +11,8 @@
 //!            | writes: count, each |
 //! read       | kind u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in | its fields |
 //! write      | kind u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
-//! graph      | kind u8: 1 block, 2 no block, 3 edge, 4 no edge, 5 block and 6 edge with typed values | its fields |
+//! graph      | kind u8: 1 block, 2 no block, 3 edge, 4 no edge, 5 block and 6 edge with typed values,
+//!            | 7 block of no kind or of several | its fields |
 //! ```
 //!
 //! The version is the newest that one of the commands needs ([`Command::version`]). A program decodes every
@@ -42,7 +43,7 @@ use bowline_types::Revision;
 use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 3;
+pub const COMMAND_VERSION: u8 = 4;
 
 /// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;

@@ -42,7 +42,7 @@ use proptest::prelude::*;
 
 use super::*;
 use bowline::{ChangeKind, Direction, Range, Value, Watcher};
-use bowline_core::graph::{Block, BlockId, Edge};
+use bowline_core::graph::{Block, BlockId, BlockKinds, Edge};
 use bowline_core::options::{Background, BlobOptions, History, Isolation};
 
 /// A member: its database and its log, whose entries are commands only.
@@ -334,8 +334,15 @@ fn command() -> impl Strategy<Value = Command> {
     let block = || (0u128..6).prop_map(BlockId);
     let write =
         prop_oneof![
+            // Of no kind, one or two.
             (block(), 0usize..300).prop_map(|(id, len)| GraphWrite::PutBlock(
-                Block::new(id, format!("kind {}", len % 3)).content(vec![1; len])
+                Block::new(
+                    id,
+                    (0..len % 3)
+                        .map(|kind| format!("kind {kind}"))
+                        .collect::<BlockKinds>()
+                )
+                .content(vec![1; len])
             )),
             block().prop_map(GraphWrite::DeleteBlock),
             (block(), block(), 0..3).prop_map(|(source, target, kind)| GraphWrite::PutEdge(

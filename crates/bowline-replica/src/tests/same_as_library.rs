@@ -19,6 +19,7 @@ use bowline::{Error, Transaction};
 const TTL: Duration = Duration::from_secs(1_000_000);
 const LEASES: [i64; 3] = [1, 2, 3];
 const KINDS: [&str; 2] = ["uses", "knows"];
+const BLOCK_KINDS: [&str; 3] = ["block", "other", "third"];
 const BLOCKS: u128 = 5;
 const OPEN_MAX: usize = 3;
 const STEPS: usize = 250;
@@ -59,7 +60,9 @@ impl Both {
         let library = SimDisk::new();
         let db = builder(Arc::new(library)).open("db").unwrap();
         let mut member = Member::open(&SimDisk::new(), 1);
-        let blocks: Vec<Block> = (0..2).map(|id| Block::new(BlockId(id), "block")).collect();
+        let blocks: Vec<Block> = (0..2)
+            .map(|id| Block::new(BlockId(id), BLOCK_KINDS))
+            .collect();
         let edges = KINDS.map(|kind| Edge::new(BlockId(0), kind, BlockId(1)));
         db.transact(|tx| {
             blocks.iter().try_for_each(|block| tx.put_block(block))?;
@@ -221,7 +224,8 @@ impl Both {
                 }
             }
             9 => {
-                let block = Block::new(source, "block").content(&value[..]);
+                let kinds = BLOCK_KINDS.into_iter().take(usize::from(value[0] % 4));
+                let block = Block::new(source, kinds.collect::<BlockKinds>()).content(&value[..]);
                 tx.put_block(&block).unwrap();
                 put.insert(source);
                 own.insert(own_block);

@@ -3,9 +3,10 @@
 //! An id that is not 16 bytes long, an unknown value of an enumeration, an empty write: all are refused here,
 //! before anything is read or proposed.
 
-use bowline::{Attributes, Block, BlockId, Direction, Edge, Neighbor, Stop, Visit};
+use bowline::{Attributes, Block, BlockId, BlockKinds, Direction, Edge, Neighbor, Stop, Visit};
 use bowline_cluster::ReadLevel;
 use bowline_proto::attributes::{of_wire, to_wire};
+use bowline_proto::kinds;
 use bowline_proto::v1 as pb;
 use bowline_replica::{EdgeKey, GraphWrite};
 use bytes::Bytes;
@@ -113,13 +114,21 @@ pub(crate) fn writes(request: pb::WriteRequest) -> Result<Vec<GraphWrite>, Fault
 /// One write.
 pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
     Ok(match write.write {
-        Some(Write::PutBlock(block) | Write::PutTypedBlock(block)) => GraphWrite::PutBlock(Block {
-            id: id(&block.id)?,
-            kind: block.kind,
-            content: block.content,
-            attributes: of_wire(block.attributes, block.typed_attributes)
-                .map_err(Fault::Invalid)?,
-        }),
+        Some(Write::PutBlock(block) | Write::PutTypedBlock(block)) => {
+            if !block.kinds.is_empty() {
+                return Err(Fault::Invalid(
+                    "a block of several kinds is written by put_block_of_kinds",
+                ));
+            }
+            // An empty kind is refused later: it was forgotten.
+            let kinds = block.kind.clone().into();
+            put_block(block, kinds)?
+        }
+        Some(Write::PutBlockOfKinds(mut block)) => {
+            let kind = std::mem::take(&mut block.kind);
+            let kinds = kinds::of_wire(kind, std::mem::take(&mut block.kinds));
+            put_block(block, kinds.map_err(Fault::Invalid)?)?
+        }
         Some(Write::DeleteBlock(bytes)) => GraphWrite::DeleteBlock(id(&bytes)?),
         Some(Write::PutEdge(edge) | Write::PutTypedEdge(edge)) => {
             let (source, kind, target) = key(edge.key.unwrap_or_default())?;
@@ -147,14 +156,25 @@ pub(crate) fn write(write: pb::GraphWrite) -> Result<GraphWrite, Fault> {
     })
 }
 
+fn put_block(block: pb::Block, kinds: BlockKinds) -> Result<GraphWrite, Fault> {
+    let attributes = of_wire(block.attributes, block.typed_attributes);
+    Ok(GraphWrite::PutBlock(Block {
+        id: id(&block.id)?,
+        kinds,
+        content: block.content,
+        attributes: attributes.map_err(Fault::Invalid)?,
+    }))
+}
+
 // --- replies ---
 
 /// A block; without its content unless the request asked for it.
 pub(crate) fn block(block: Block, without_content: bool) -> pb::Block {
     let (attributes, typed_attributes) = to_wire(block.attributes);
+    let (kind, kinds) = kinds::to_wire(block.kinds);
     pb::Block {
         id: id_bytes(block.id),
-        kind: block.kind,
+        kind,
         content: if without_content {
             Bytes::new()
         } else {
@@ -162,6 +182,7 @@ pub(crate) fn block(block: Block, without_content: bool) -> pb::Block {
         },
         attributes,
         typed_attributes,
+        kinds,
     }
 }
 

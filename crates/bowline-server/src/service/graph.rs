@@ -318,9 +318,10 @@ impl Graph for GraphService {
                 if !is_wanted {
                     return Ok(());
                 }
+                let kinds: usize = block.kinds.iter().map(|kind| kind.len() + 2).sum();
                 let attributes = convert::size_of(&block.attributes);
                 let block = convert::block(block, asked.without_content);
-                let bytes = block.content.len() + attributes;
+                let bytes = block.content.len() + kinds + attributes;
                 parts.push(block, bytes)
             });
             parts.finish(scanned)

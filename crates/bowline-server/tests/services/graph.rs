@@ -413,6 +413,38 @@ async fn answers_longer_than_a_part_come_whole_and_in_order() {
 }
 
 #[tokio::test]
+async fn blocks_of_no_kind_and_of_several_come_back() {
+    let running = start(&[]).await;
+    let mut graph = graph(&running).await;
+    let of = |number, kinds: &[&str]| pb::Block {
+        id: id(number),
+        kinds: kinds.iter().map(|&kind| kind.to_owned()).collect(),
+        ..pb::Block::default()
+    };
+    let blocks = [of(1, &["author", "person"]), of(2, &[])];
+    let one = pb::Block {
+        kind: "person".to_owned(),
+        ..of(3, &[])
+    };
+    let listed_alone = Write::PutBlockOfKinds(of(3, &["person"]));
+    let writes = blocks.clone().map(Write::PutBlockOfKinds);
+    let writes: Vec<Write> = writes.into_iter().chain([listed_alone]).collect();
+    // Refused until the member has announced, right after its start, which commands it knows.
+    while let Err(refused) = write(&mut graph, writes.clone()).await {
+        assert!(refused.message().contains("up to version 1"), "{refused}");
+    }
+    let asked = pb::ListBlocksRequest::default();
+    let parts = all(graph.list_blocks(asked).await.unwrap().into_inner()).await;
+    let found: Vec<_> = parts.into_iter().flat_map(|part| part.blocks).collect();
+    let [several, none] = blocks;
+    assert_eq!(found, [several, none, one]);
+    let stats = graph.stats(pb::StatsRequest::default()).await.unwrap();
+    let counts = [("author".to_owned(), 1), ("person".to_owned(), 2)];
+    assert_eq!(stats.into_inner().blocks_by_kind, counts.into());
+    running.server.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn what_is_asked_of_the_neighborhood_is_what_is_answered() {
     let running = start(&[]).await;
     let mut graph = graph(&running).await;
@@ -531,6 +563,22 @@ async fn what_makes_no_sense_is_refused_with_a_code_and_what_to_do() {
     }
     for (_, text) in &no {
         assert_eq!(text, "a block's id has 16 bytes: send those of its UUID");
+    }
+    // Kinds where an older server would drop them, and beside a kind.
+    let of_kinds = |kind: &str| pb::Block {
+        id: id(1),
+        kind: kind.to_owned(),
+        kinds: vec!["a".to_owned(), "b".to_owned()],
+        ..pb::Block::default()
+    };
+    for (told, refusal) in [
+        ("put_block_of_kinds", Write::PutBlock(of_kinds(""))),
+        ("put_block_of_kinds", Write::PutTypedBlock(of_kinds(""))),
+        ("beside its kinds", Write::PutBlockOfKinds(of_kinds("a"))),
+    ] {
+        no.push(refused(write(&mut graph, [refusal]).await));
+        let (_, text) = no.last().expect("a refusal");
+        assert!(text.contains(told), "{text}");
     }
     // An edge without its key, a write that says nothing, values that nobody knows.
     let keyless = Write::PutEdge(pb::Edge::default());

@@ -106,7 +106,7 @@ const FEW: usize = 16;
 /// assert_eq!(graph.strongly_connected_components(no_kinds)?.len(), 2);
 /// assert_eq!(graph.weakly_connected_components(no_kinds)?.len(), 1);
 /// assert_eq!(graph.stats(no_kinds)?.edges, 1);
-/// graph.for_each_block(|block| Ok(println!("{} {}", block.kind, block.id)))?;
+/// graph.for_each_block(|block| Ok(println!("{} {}", block.kinds, block.id)))?;
 /// assert_eq!(graph.page_rank().run()?.len(), 2);
 /// assert_eq!(graph.communities().run()?.len(), 2);
 /// assert_eq!(graph.clustering_coefficients().run()?.get(app), Some(0.0));
@@ -299,7 +299,7 @@ impl Graph {
     /// # let db = bowline::Db::in_memory()?;
     /// # let id = BlockId::from_name("x");
     /// db.transact(|tx| tx.put_block(&Block::new(id, "package")))?;
-    /// assert_eq!(db.snapshot().graph().block(id)?.expect("a block").kind, "package");
+    /// assert_eq!(db.snapshot().graph().block(id)?.expect("a block").kinds, "package");
     /// # Ok::<(), bowline::Error>(())
     /// ```
     ///
@@ -663,7 +663,7 @@ impl Graph {
     /// # let db = bowline::Db::in_memory()?;
     /// let mut kinds = std::collections::BTreeMap::new();
     /// db.snapshot().graph().for_each_block(|block| {
-    ///     *kinds.entry(block.kind).or_insert(0) += 1;
+    ///     *kinds.entry(block.kinds).or_insert(0) += 1;
     ///     Ok(())
     /// })?;
     /// # Ok::<(), bowline::Error>(())

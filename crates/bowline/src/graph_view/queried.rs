@@ -1,4 +1,4 @@
-//! [`Graph`] as the graph of a Cypher query: blocks are nodes, their kind is their label, their attributes are
+//! [`Graph`] as the graph of a Cypher query: blocks are nodes, their kinds are their labels, their attributes are
 //! properties; edges are relationships.
 //!
 //! The first page of a block's edges comes from the graph view where it has the revision, and later pages from the trees,
@@ -34,10 +34,10 @@ pub(crate) fn properties(attributes: AttributesRef<'_>) -> Properties {
     attributes.iter().filter_map(property).collect()
 }
 
-/// A kind and attributes as a node's record.
-pub(crate) fn node_record(kind: &str, attributes: AttributesRef<'_>) -> NodeRecord {
+/// Kinds and attributes as a node's record.
+pub(crate) fn node_record(kinds: &[&str], attributes: AttributesRef<'_>) -> NodeRecord {
     NodeRecord {
-        labels: vec![kind.into()],
+        labels: kinds.iter().map(|&kind| kind.into()).collect(),
         properties: properties(attributes),
     }
 }
@@ -112,11 +112,12 @@ impl Graph {
         let mut sample = Sample::default();
         while sample.looked_at < SAMPLE && scan.advance()? {
             let key = scan.key();
-            sample.note(match tree {
-                trees::BLOCK => graph::block_kind(scan.bytes())
-                    .ok_or_else(|| invalid("block", key, "its record does not decode"))?,
-                _ => split(key)?.1,
-            });
+            match tree {
+                trees::BLOCK => {
+                    self.with_kinds(key, scan.bytes(), |kinds| sample.note(kinds.iter()))?;
+                }
+                _ => sample.note([split(key)?.1]),
+            }
         }
         sample.all = sample.looked_at;
         if sample.looked_at == SAMPLE {
@@ -178,12 +179,10 @@ impl bowline_query::Graph for Graph {
             }
             read += 1;
             let key = scan.key();
-            if let Some(wanted) = wanted {
-                let kind = graph::block_kind(scan.bytes())
-                    .ok_or_else(|| invalid("block", key, "its record does not decode"))?;
-                if kind != wanted {
-                    continue;
-                }
+            if let Some(wanted) = wanted
+                && !self.with_kinds(key, scan.bytes(), |kinds| kinds.contains(wanted))?
+            {
+                continue;
             }
             let id = key.try_into().map(BlockId::from_bytes);
             page.push(id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?);
@@ -196,7 +195,7 @@ impl bowline_query::Graph for Graph {
         let read = self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
             let lend = |bytes| {
                 records::lend_block(&self.core().kinds, id, bytes, |block| {
-                    Arc::new(node_record(block.kind, block.attributes))
+                    Arc::new(node_record(block.kinds, block.attributes))
                 })
             };
             bytes.map(lend).transpose()

@@ -14,7 +14,7 @@ use super::Graph;
 use super::records::split;
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::{
-    self, Attributes, BlockId, Direction, GraphSource, KindFilter, KindId, NeighborRef,
+    self, Attributes, BlockId, Direction, GraphSource, KindFilter, KindId, KindIds, NeighborRef,
     VisitEdgeValue,
 };
 use bowline_core::trees;
@@ -165,7 +165,7 @@ impl GraphSource for Reader<'_> {
         self.graph.edge_attributes(source, kind, target)
     }
 
-    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
+    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindIds<'_>)) -> Result<()> {
         GraphSource::for_each_block(self.graph, visit)
     }
 

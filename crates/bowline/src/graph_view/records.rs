@@ -40,14 +40,15 @@ pub(crate) fn lend_block<R>(
 ) -> Result<R> {
     let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
     let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
-    kinds.with_name(block.kind, |kind| {
-        Ok(visit(BlockRef {
+    let lend = |kinds: &[&str]| {
+        visit(BlockRef {
             id,
-            kind: kind.ok_or_else(|| unregistered(block.kind))?,
+            kinds,
             content: block.content,
             attributes: block.attributes,
-        }))
-    })
+        })
+    };
+    kinds.with_names(block.kinds, lend).map_err(unregistered)
 }
 
 pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block> {

@@ -16,10 +16,13 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) fn note(&mut self, kind: KindId) {
-        match self.counts.binary_search_by_key(&kind, |(held, _)| *held) {
-            Ok(at) => self.counts[at].1 += 1,
-            Err(at) => self.counts.insert(at, (kind, 1)),
+    /// Counts a record of these kinds.
+    pub(super) fn note(&mut self, kinds: impl IntoIterator<Item = KindId>) {
+        for kind in kinds {
+            match self.counts.binary_search_by_key(&kind, |(held, _)| *held) {
+                Ok(at) => self.counts[at].1 += 1,
+                Err(at) => self.counts.insert(at, (kind, 1)),
+            }
         }
         self.looked_at += 1;
     }

@@ -10,10 +10,30 @@ use super::reader::Sources;
 use super::records::{invalid, split};
 use bowline_core::error::Result;
 use bowline_core::graph::{
-    self, Attributes, BlockId, Direction, GraphSource, KindFilter, KindId, NeighborRef,
+    self, Attributes, BlockId, Direction, GraphSource, KindFilter, KindId, KindIds, NeighborRef,
     VisitEdgeValue,
 };
 use bowline_core::trees;
+
+impl Graph {
+    /// Calls `read` with the kinds of a block, by its record or the beginning of it. A block with more kinds than that
+    /// beginning has is read as a whole.
+    pub(crate) fn with_kinds<R>(
+        &self,
+        key: &[u8],
+        head: &[u8],
+        read: impl FnOnce(KindIds<'_>) -> R,
+    ) -> Result<R> {
+        let undecodable = || invalid("block", key, "its record does not decode");
+        match graph::block_kinds(head) {
+            Some(kinds) => Ok(read(kinds)),
+            None => self.raw(trees::BLOCK, key, |bytes| {
+                let kinds = bytes.and_then(graph::block_kinds);
+                kinds.map(read).ok_or_else(undecodable)
+            })?,
+        }
+    }
+}
 
 impl GraphSource for Graph {
     fn neighbors(
@@ -54,20 +74,18 @@ impl GraphSource for Graph {
         })?
     }
 
-    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindId)) -> Result<()> {
+    fn for_each_block(&self, visit: &mut dyn FnMut(BlockId, KindIds<'_>)) -> Result<()> {
         let (engine, at) = (&self.core().engine, self.snapshot.revision());
         let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         let scan = engine.scan(trees::BLOCK, lower, upper, at.get(), ScanDirection::Forward);
-        // The kind is at the beginning of the record: large contents need not be read.
+        // The kinds are at the beginning of the record: large contents need not be read.
         let mut scan = scan.heads();
         while scan.advance()? {
             let key = scan.key();
             let id = key.try_into().map(BlockId::from_bytes);
             let id = id.map_err(|_| invalid("block", key, "its key is not 16 bytes"))?;
-            let kind = graph::block_kind(scan.bytes())
-                .ok_or_else(|| invalid("block", key, "its record does not decode"))?;
             self.cancel.check()?;
-            visit(id, kind);
+            self.with_kinds(key, scan.bytes(), |kinds| visit(id, kinds))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Queries in Cypher, of a snapshot, of a transaction and of the newest state.
 //!
-//! A block is a node whose label is its kind, and whose attributes are its properties. An edge is a relationship.
+//! A block is a node whose labels are its kinds, and whose attributes are its properties. An edge is a relationship.
 //! What the language is, and what differs, is in docs/cypher.md. [`bowline_query`] parses, plans and runs; the graph of a
 //! snapshot answers it in [`crate::graph_view`], that of a transaction in [`transaction`].
 //!

@@ -16,7 +16,7 @@ use crate::transaction::Transaction;
 use bowline_core::error::{Error, show_key};
 use bowline_core::graph::{self, KindFilter};
 use bowline_core::trees;
-use bowline_types::{AttributeValue, Attributes, Block, BlockId, Direction, Edge};
+use bowline_types::{AttributeValue, Attributes, Block, BlockId, BlockKinds, Direction, Edge};
 
 /// What a query wants to write, and a block or an edge cannot hold: the source of
 /// [`cypher::Error::Store`](bowline_query::Error::Store).
@@ -24,24 +24,15 @@ use bowline_types::{AttributeValue, Attributes, Block, BlockId, Direction, Edge}
 /// ```
 /// use bowline::cypher::{Error, ModelError, Parameters};
 /// # let db = bowline::Db::in_memory().unwrap();
-/// let error = db.query("CREATE (:person:author)", &Parameters::new()).unwrap_err();
+/// let query = "CREATE (a:person)-[:knows]->(b:person), (a)-[:knows]->(b)";
+/// let error = db.query(query, &Parameters::new()).unwrap_err();
 /// let Error::Store(source) = error else { panic!("{error}") };
 /// let cause = source.downcast_ref::<ModelError>();
-/// assert!(matches!(cause, Some(ModelError::Labels { count: 2, .. })));
+/// assert!(matches!(cause, Some(ModelError::SecondEdge { .. })));
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModelError {
-    /// A node without a label, or with several.
-    #[error(
-        "a block has one kind, and this node would have {count} labels ({labels}); give it exactly one"
-    )]
-    Labels {
-        /// How many it would have.
-        count: usize,
-        /// Which.
-        labels: String,
-    },
     /// A property that contains a node, a relationship or a path, or lists and maps nested too deep.
     #[error(
         "`{name}` cannot be an attribute: it is {type_name} that contains nodes or is nested deeper than {} levels",
@@ -93,15 +84,9 @@ struct TransactionGraph<'t> {
     counts: SnapshotGraph,
 }
 
-/// The kind of a block with these labels.
-fn kind_of(labels: &[Name]) -> Result<&Name, ModelError> {
-    match labels {
-        [kind] => Ok(kind),
-        labels => Err(ModelError::Labels {
-            count: labels.len(),
-            labels: labels.join(", "),
-        }),
-    }
+/// The kinds of a block with these labels.
+fn kinds_of(labels: &[Name]) -> BlockKinds {
+    labels.iter().map(|label| &**label).collect()
 }
 
 fn attributes_of(properties: &Properties) -> Result<Attributes, ModelError> {
@@ -138,10 +123,11 @@ impl Graph for TransactionGraph<'_> {
         // A kind that nobody has used passes no block; that none has it is read all the same.
         let passes = |key: &[u8], head: &[u8]| match wanted {
             None => Ok(true),
-            Some(wanted) => match graph::block_kind(head) {
-                Some(kind) => Ok(Some(kind) == wanted),
-                None => Err(invalid(key, "its record does not decode")),
-            },
+            Some(None) => Ok(false),
+            Some(Some(wanted)) => {
+                let graph = &self.counts;
+                graph.with_kinds(key, head, |kinds| kinds.contains(wanted))
+            }
         };
         let place = (trees::BLOCK, lower, Bound::Unbounded);
         for key in tx.drafting().page(place, count, passes)? {
@@ -153,7 +139,7 @@ impl Graph for TransactionGraph<'_> {
 
     fn node(&self, id: BlockId) -> StoreResult<Option<Arc<NodeRecord>>> {
         Ok(self.tx.borrow_mut().visit_block(id, |block| {
-            Arc::new(queried::node_record(block.kind, block.attributes))
+            Arc::new(queried::node_record(block.kinds, block.attributes))
         })?)
     }
 
@@ -210,12 +196,12 @@ impl Graph for TransactionGraph<'_> {
 impl GraphMut for TransactionGraph<'_> {
     fn create_node(&mut self, record: NodeRecord) -> StoreResult<BlockId> {
         let tx = self.tx.get_mut();
-        let (kind, attributes) = (kind_of(&record.labels)?, attributes_of(&record.properties)?);
+        let attributes = attributes_of(&record.properties)?;
         let mut id = BlockId(fastrand::u128(..));
         while tx.block(id)?.is_some() {
             id = BlockId(fastrand::u128(..));
         }
-        let block = Block::new(id, &**kind);
+        let block = Block::new(id, kinds_of(&record.labels));
         tx.put_block(&Block {
             attributes,
             ..block
@@ -249,12 +235,11 @@ impl GraphMut for TransactionGraph<'_> {
     fn set_node(&mut self, id: BlockId, record: NodeRecord) -> StoreResult<()> {
         let tx = self.tx.get_mut();
         let attributes = attributes_of(&record.properties)?;
-        let kind = kind_of(&record.labels)?.to_string();
         // What Cypher does not show stays.
         let content = tx.block(id)?.map(|block| block.content);
         Ok(tx.put_block(&Block {
             id,
-            kind,
+            kinds: kinds_of(&record.labels),
             content: content.unwrap_or_default(),
             attributes,
         })?)

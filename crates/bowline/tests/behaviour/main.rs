@@ -17,6 +17,7 @@ mod graph_view_saved;
 mod history;
 mod ingest;
 mod keys;
+mod kinds;
 mod leases;
 mod limits;
 mod queries;

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use bowline::{Block, BlockId, Db, Edge, Range, Revision};
+use bowline::{Block, BlockId, BlockKinds, Db, Edge, Range, Revision};
 use bowline_testing::Seed;
 
 const DIRECTORY: &str = "BOWLINE_KILL_DIRECTORY";
@@ -141,6 +141,15 @@ fn block_id(thread: usize, count: u64) -> BlockId {
     BlockId::from_name(&format!("{thread}/{count}"))
 }
 
+/// The kinds of a block: none, one or two.
+fn kinds_of(count: u64) -> BlockKinds {
+    match count % 3 {
+        0 => BlockKinds::none(),
+        1 => "count".into(),
+        _ => ["count", "odd one"].into(),
+    }
+}
+
 /// The writer: runs only as the child of the test below.
 #[test]
 fn writer() {
@@ -163,7 +172,7 @@ fn writer() {
                     let mut tx = db.begin();
                     tx.put(&key, count.to_string()).expect("a put");
                     let block = block_id(thread, count);
-                    tx.put_block(&Block::new(block, "count").content(vec![7; 200]))
+                    tx.put_block(&Block::new(block, kinds_of(count)).content(vec![7; 200]))
                         .expect("a block");
                     if count > 1 {
                         let edge = Edge::new(block, "after", block_id(thread, count - 1));
@@ -222,8 +231,10 @@ fn run_and_kill(path: &Path, after: Duration) -> Vec<(usize, u64, Revision)> {
 /// Whether all of the last transaction of a thread is there, and nothing of the one after it.
 fn assert_whole(db: &Db, thread: usize, count: u64) {
     let graph = db.snapshot().graph();
-    let has = |count| graph.has_block(block_id(thread, count)).expect("a read");
-    assert!(has(count) && !has(count + 1));
+    let block = |count| graph.block(block_id(thread, count)).expect("a read");
+    let kinds = block(count).map(|block| block.kinds);
+    assert_eq!(kinds, Some(kinds_of(count)), "of block {count}");
+    assert!(block(count + 1).is_none());
     if count > 1 {
         let (source, target) = (block_id(thread, count), block_id(thread, count - 1));
         assert!(

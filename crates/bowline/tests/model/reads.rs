@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bowline::cypher::{Parameters, Value};
 use bowline::{BlockId, Direction, Error, Precedence, Range, Revision, Snapshot};
 use bowline_testing::model;
 
@@ -168,9 +169,10 @@ impl Case {
         let block = graph.block(BlockId(id)).expect("block");
         let wanted = self.model.block(id, revision);
         assert_eq!(
-            block.map(|b| (b.kind, b.content.to_vec())),
-            wanted.cloned().map(|b| (b.kind, b.content))
+            block.map(|b| (b.kinds, b.content.to_vec())),
+            wanted.cloned().map(|b| (b.kinds, b.content))
         );
+        compare_kinds(&snapshot, &expected);
         let missing = |error: Error| matches!(error, Error::MissingBlock { .. });
         let traverse = graph
             .traverse(BlockId(id))
@@ -213,5 +215,21 @@ impl Case {
         }
         let order = graph.topological_order(&kinds, Precedence::SourceFirst);
         assert_eq!(order.is_ok(), expected.is_acyclic(&kinds), "{order:?}");
+    }
+}
+
+/// The blocks of each kind, as a query finds them: one of several kinds is found by each.
+fn compare_kinds(snapshot: &Snapshot, expected: &model::Graph) {
+    for kind in ["service", "shared"] {
+        let query = format!("MATCH (n:{kind}) RETURN elementId(n)");
+        let found = snapshot.query(&query, &Parameters::new()).expect("a query");
+        let blocks = expected.blocks.iter();
+        let of_kind = blocks.filter(|(_, block)| block.kinds.contains(kind));
+        let wanted = of_kind.map(|(id, _)| vec![Value::from(BlockId(*id).to_string().as_str())]);
+        assert_eq!(
+            found.rows,
+            wanted.collect::<Vec<_>>(),
+            "blocks of the kind {kind}"
+        );
     }
 }

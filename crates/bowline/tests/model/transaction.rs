@@ -9,7 +9,7 @@ use bowline::{BlockId, Error, Expected, Isolation, Range, Revision, Transaction}
 use bowline_testing::model::{Change, Entry};
 
 use crate::case::Case;
-use crate::support::{BLOCKS, plain_entry, random_key, random_value, stage};
+use crate::support::{BLOCKS, block_kinds, plain_entry, random_key, random_value, stage};
 
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
@@ -135,7 +135,7 @@ impl OpenTransaction {
             }
             10 => {
                 let (id, content) = (case.rng.u128(1..=BLOCKS), random_value(&mut case.rng, 60));
-                let change = Change::put_block(id, "service", &content);
+                let change = Change::put_block(id, block_kinds(&content), &content);
                 stage(&mut self.transaction, &change).expect("block");
                 self.blocks.insert(id, content);
                 format!("put block {id}")
@@ -309,7 +309,8 @@ impl OpenTransaction {
                     None => Change::Delete { key },
                 });
                 let blocks = self.blocks.iter();
-                let blocks = blocks.map(|(id, content)| Change::put_block(*id, "service", content));
+                let blocks = blocks
+                    .map(|(id, content)| Change::put_block(*id, block_kinds(content), content));
                 let changes: Vec<_> = keys.chain(blocks).collect();
                 case.committed(&changes, committed.revision);
                 assert_eq!(committed.changed, committed.revision > newest);

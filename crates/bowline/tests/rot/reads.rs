@@ -204,12 +204,12 @@ impl<'a> Reader<'a> {
         for id in 1..=crate::support::BLOCKS {
             let what = format!("block {id}");
             if let Some(found) = self.answer(&what, graph.block(BlockId(id)))? {
-                let found = found.map(|block| (block.kind, block.content.to_vec()));
+                let found = found.map(|block| (block.kinds, block.content.to_vec()));
                 let wanted = wanted.blocks.get(&id).cloned();
                 same(
                     &what,
                     &found,
-                    &wanted.map(|block| (block.kind, block.content)),
+                    &wanted.map(|block| (block.kinds, block.content)),
                 )?;
             }
         }

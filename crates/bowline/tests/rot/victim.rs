@@ -14,7 +14,7 @@ use bowline_testing::lease_id;
 use bowline_testing::model::{Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
 
-use crate::support::{BLOCKS, EDGE_KINDS, small_database, stage};
+use crate::support::{BLOCKS, EDGE_KINDS, block_kinds, small_database, stage};
 
 /// How a database is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -340,7 +340,8 @@ impl Work {
         }
         for _ in 0..2 {
             let (id, len) = (self.choices.u128(1..=BLOCKS), self.choices.usize(1..60));
-            changes.push(Change::put_block(id, "service", &self.bytes(len)));
+            let content = self.bytes(len);
+            changes.push(Change::put_block(id, block_kinds(&content), &content));
             present.insert(id);
         }
         let present: Vec<_> = present.into_iter().collect();

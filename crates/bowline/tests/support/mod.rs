@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bowline::vfs::Vfs;
 use bowline::{
-    AttributeValue, Background, Block, BlockId, CompactionOptions, Db, DbBuilder, Direction, Edge,
-    Error, LeaseId, Revision, Snapshot, Strategy, Transaction,
+    AttributeValue, Background, Block, BlockId, BlockKinds, CompactionOptions, Db, DbBuilder,
+    Direction, Edge, Error, LeaseId, Revision, Snapshot, Strategy, Transaction,
 };
 use bowline_testing::model::{self, Change, EdgeKey};
 use bowline_testing::{ManualClock, Model, SimDisk};
@@ -20,7 +20,7 @@ const BLOCK_ATTRIBUTE: &str = "len";
 
 /// Blocks of random changes have the ids from 1 to this.
 pub const BLOCKS: u128 = 16;
-/// The kinds of their edges; the blocks are services.
+/// The kinds of their edges.
 pub const EDGE_KINDS: [&str; 2] = ["calls", "owns"];
 
 /// One of forty keys.
@@ -34,6 +34,21 @@ pub fn random_value(rng: &mut fastrand::Rng, most: usize) -> Vec<u8> {
     (0..len)
         .map(|at| if at % 2 == 0 { b'v' } else { rng.u8(..) })
         .collect()
+}
+
+/// The kinds of a block with this content: half of all blocks are services, the others are of no kind or of two.
+pub fn block_kinds(content: &[u8]) -> BlockKinds {
+    match content.len() % 4 {
+        0 => BlockKinds::none(),
+        1 => BlockKinds::from(["service", "shared"]),
+        _ => "service".into(),
+    }
+}
+
+/// A block with less content than `most`, of no kind, one or two.
+pub fn random_block(rng: &mut fastrand::Rng, id: u128, most: usize) -> Change {
+    let content = random_value(rng, most);
+    Change::put_block(id, block_kinds(&content), &content)
 }
 
 /// Changes of keys, blocks and edges for one transaction. Touches each edge at most once, so that
@@ -53,7 +68,7 @@ pub fn random_changes(rng: &mut fastrand::Rng, model: &Model) -> Vec<Change> {
     }
     for _ in 0..rng.u8(0..3) {
         let id = rng.u128(1..=BLOCKS);
-        changes.push(Change::put_block(id, "service", &random_value(rng, 150)));
+        changes.push(random_block(rng, id, 150));
         present.insert(id);
     }
     let present: Vec<_> = present.into_iter().collect();
@@ -109,8 +124,8 @@ pub fn stage(tx: &mut Transaction, change: &Change) -> Result<(), Error> {
             None => tx.put(key, value),
         },
         Change::Delete { key } => tx.delete(key).map(drop),
-        Change::PutBlock { id, kind, content } => {
-            let block = Block::new(BlockId(*id), kind).content(content.clone());
+        Change::PutBlock { id, kinds, content } => {
+            let block = Block::new(BlockId(*id), kinds.clone()).content(content.clone());
             tx.put_block(&block.attribute(BLOCK_ATTRIBUTE, length_of(content)))
         }
         Change::DeleteBlock { id } => tx.delete_block(BlockId(*id)).map(drop),
@@ -163,7 +178,7 @@ impl Contents {
             contents.blocks.insert(
                 block.id.0,
                 model::Block {
-                    kind: block.kind,
+                    kinds: block.kinds,
                     content,
                 },
             );

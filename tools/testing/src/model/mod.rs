@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeBounds;
 
-use bowline_types::Revision;
+use bowline_types::{BlockKinds, Revision};
 
 pub use graph::{Direction, Graph};
 use versions::Versions;
@@ -48,8 +48,8 @@ pub struct Entry {
 /// A graph node with content.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Block {
-    /// Its type.
-    pub kind: String,
+    /// Its types.
+    pub kinds: BlockKinds,
     /// Its content.
     pub content: Vec<u8>,
 }
@@ -98,8 +98,8 @@ pub enum Change {
     PutBlock {
         /// The block.
         id: BlockId,
-        /// Its type.
-        kind: String,
+        /// Its types.
+        kinds: BlockKinds,
         /// Its content.
         content: Vec<u8>,
     },
@@ -141,10 +141,10 @@ impl Change {
 
     /// A block.
     #[must_use]
-    pub fn put_block(id: BlockId, kind: &str, content: &[u8]) -> Change {
+    pub fn put_block(id: BlockId, kinds: impl Into<BlockKinds>, content: &[u8]) -> Change {
         Change::PutBlock {
             id,
-            kind: kind.to_owned(),
+            kinds: kinds.into(),
             content: content.to_vec(),
         }
     }
@@ -300,10 +300,10 @@ impl Model {
                 touched.keys.push(key.clone());
                 self.keys.set(key, revision, None);
             }
-            Change::PutBlock { id, kind, content } => {
+            Change::PutBlock { id, kinds, content } => {
                 touched.blocks.push(*id);
                 let block = Block {
-                    kind: kind.clone(),
+                    kinds: kinds.clone(),
                     content: content.clone(),
                 };
                 self.blocks.set(id, revision, Some(block));

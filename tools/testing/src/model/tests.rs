@@ -139,7 +139,7 @@ fn deleting_a_block_deletes_its_edges_and_keeps_the_past() {
         model.edge(&EdgeKey::new(1, "a", 2), Revision::new(3)),
         Some(&b"w"[..])
     );
-    assert_eq!(model.block(1, Revision::new(5)).unwrap().kind, "m");
+    assert_eq!(model.block(1, Revision::new(5)).unwrap().kinds, "m");
     assert_eq!(model.block(1, Revision::new(3)).unwrap().content, b"x");
 }
 

@@ -67,7 +67,8 @@ pub fn graph_stats(
             .filter(|(degree, _)| *degree >= 2.0)
             .map(|(degree, triangles)| 2.0 * triangles / (degree * (degree - 1.0)))
             .sum();
-        stats.average_clustering = sum / blocks as f64;
+        // The sum of nothing is -0.0, which a message does not keep.
+        stats.average_clustering = sum / blocks as f64 + 0.0;
     }
     Ok(stats)
 }

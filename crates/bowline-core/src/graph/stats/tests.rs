@@ -83,6 +83,13 @@ fn complete_graphs_have_every_triangle() {
     }
 }
 
+/// Found by a comparison of the program's output on a directory and on a server: it was -0.0 here, and 0.0 there.
+#[test]
+fn the_clustering_of_a_graph_without_pairs_has_no_sign() {
+    let found = stats(&MemoryGraph::new(3, []), &KindFilter::All);
+    assert_eq!(found.average_clustering.to_bits(), 0.0_f64.to_bits());
+}
+
 #[test]
 fn a_long_path_does_not_overflow_the_stack() {
     let found = stats(&MemoryGraph::path(200_000), &KindFilter::All);
