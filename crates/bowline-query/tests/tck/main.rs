@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use bowline_query::MemoryGraph;
 use scenario::Outcome;
 
 /// The scenarios of a folder, by outcome.
@@ -72,7 +73,7 @@ fn run_all() -> Report {
                 name.to_string_lossy().replace('\\', "/"),
                 scenario.name
             );
-            let outcome = scenario::run(&scenario, &root());
+            let outcome = scenario::run::<MemoryGraph>(&scenario, &root());
             let count = report.counts.entry(folder.clone()).or_default();
             count.all += 1;
             let (kind, reason) = match outcome {
@@ -184,7 +185,7 @@ fn a_wrong_answer_a_wrong_effect_and_a_missing_error_are_seen() {
         let text = format!(
             "Scenario: [1] x\nGiven an empty graph\nWhen executing query:\n\"\"\"\n{query}\n\"\"\"\nThen {then}\n"
         );
-        scenario::run(&gherkin::read(&text)[0], &root())
+        scenario::run::<MemoryGraph>(&gherkin::read(&text)[0], &root())
     };
     let rows = "the result should be, in any order:\n| a |\n";
     let raised = "a SyntaxError should be raised at compile time: UndefinedVariable";

@@ -1,4 +1,4 @@
-//! Running one scenario.
+//! Running one scenario, on any graph: [`Ground`]. The database's tests use it for its own.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,9 +25,56 @@ pub enum Outcome {
     Wrong(String),
 }
 
+/// A graph that scenarios are run on; empty at first.
+pub trait Ground: Default {
+    /// Runs a query. Also tells whether it compiles.
+    fn execute(
+        &mut self,
+        text: &str,
+        parameters: &Parameters,
+        procedures: &Tables,
+    ) -> (Result<Answer, Error>, bool);
+
+    /// What it holds.
+    fn contents(&self) -> Contents;
+}
+
+impl Ground for MemoryGraph {
+    fn execute(
+        &mut self,
+        text: &str,
+        parameters: &Parameters,
+        procedures: &Tables,
+    ) -> (Result<Answer, Error>, bool) {
+        let now = date(2024, 5, 17)
+            .at(11, 22, 33, 0)
+            .to_zoned_datetime(TimeZone::UTC)
+            .unwrap();
+        let query = Query::new(text).procedures(procedures).now(now);
+        let compiles = query.plan(self).is_ok();
+        (query.run_mut(self, parameters), compiles)
+    }
+
+    fn contents(&self) -> Contents {
+        let mut contents = Contents::default();
+        for (id, record) in self.all_nodes() {
+            let labels = record.labels.iter().map(ToString::to_string);
+            let properties = record.properties.iter();
+            let properties = properties.map(|(key, value)| format!("{key} {value}"));
+            contents.node(&id.to_string(), labels, properties);
+        }
+        for (id, properties) in self.all_relationships() {
+            let properties = properties.iter();
+            let properties = properties.map(|(key, value)| format!("{key} {value}"));
+            contents.relationship(&format!("{id:?}"), properties);
+        }
+        contents
+    }
+}
+
 #[derive(Default)]
-struct World {
-    graph: MemoryGraph,
+struct World<G> {
+    graph: G,
     parameters: Parameters,
     procedures: Tables,
     before: Contents,
@@ -36,9 +83,9 @@ struct World {
     compiled: bool,
 }
 
-pub fn run(scenario: &Scenario, root: &Path) -> Outcome {
+pub fn run<G: Ground>(scenario: &Scenario, root: &Path) -> Outcome {
     let run = || {
-        let mut world = World::default();
+        let mut world = World::<G>::default();
         for step in &scenario.steps {
             if let Err(outcome) = world.step(step, root) {
                 return outcome;
@@ -67,21 +114,20 @@ fn failed(query: &str, error: &Error) -> Outcome {
     }
 }
 
-impl World {
+impl<G: Ground> World<G> {
     fn execute(&mut self, text: &str) -> Result<Answer, Error> {
-        let now = date(2024, 5, 17)
-            .at(11, 22, 33, 0)
-            .to_zoned_datetime(TimeZone::UTC)
-            .unwrap();
-        let query = Query::new(text).procedures(&self.procedures).now(now);
-        self.compiled = query.plan(&self.graph).is_ok();
-        query.run_mut(&mut self.graph, &self.parameters)
+        let (graph, parameters) = (&mut self.graph, &self.parameters);
+        let (result, compiled) = graph.execute(text, parameters, &self.procedures);
+        self.compiled = compiled;
+        result
     }
 
+    /// Runs a query that makes the graph. The parameters are not for it.
     fn setup(&mut self, text: &str) -> Result<(), Outcome> {
-        self.execute(text)
-            .map(|_| ())
-            .map_err(|error| failed(text, &error))
+        let parameters = std::mem::take(&mut self.parameters);
+        let result = self.execute(text);
+        self.parameters = parameters;
+        result.map(|_| ()).map_err(|error| failed(text, &error))
     }
 
     fn step(&mut self, step: &Step, root: &Path) -> Result<(), Outcome> {
@@ -97,7 +143,7 @@ impl World {
                 }
             }
             "executing query:" => {
-                self.before = Contents::of(&self.graph);
+                self.before = self.graph.contents();
                 self.query = text.to_owned();
                 self.result = Some(self.execute(text));
             }
@@ -105,7 +151,7 @@ impl World {
                 if let Some(Err(error)) = &self.result {
                     return Err(failed(&self.query, error));
                 }
-                self.before = Contents::of(&self.graph);
+                self.before = self.graph.contents();
                 self.query = text.to_owned();
                 self.result = Some(self.execute(text));
             }
@@ -227,7 +273,7 @@ impl World {
         if let Some(Err(error)) = &self.result {
             return Err(failed(&self.query, error));
         }
-        let after = Contents::of(&self.graph);
+        let after = self.graph.contents();
         let mut wanted: Vec<(String, usize)> = table
             .iter()
             .map(|row| (row[0].clone(), row[1].parse().unwrap()))
@@ -247,7 +293,7 @@ impl World {
 
 /// What a graph holds, for the comparison of before and after.
 #[derive(Default)]
-struct Contents {
+pub struct Contents {
     nodes: BTreeSet<String>,
     relationships: BTreeSet<String>,
     labels: BTreeSet<String>,
@@ -255,26 +301,24 @@ struct Contents {
 }
 
 impl Contents {
-    fn of(graph: &MemoryGraph) -> Contents {
-        let mut contents = Contents::default();
-        for (id, record) in graph.all_nodes() {
-            contents.nodes.insert(id.to_string());
-            contents
-                .labels
-                .extend(record.labels.iter().map(ToString::to_string));
-            let properties = record.properties.iter();
-            contents
-                .properties
-                .extend(properties.map(|(key, value)| format!("{id} {key} {value}")));
-        }
-        for (id, properties) in graph.all_relationships() {
-            contents.relationships.insert(format!("{id:?}"));
-            let properties = properties.iter();
-            contents
-                .properties
-                .extend(properties.map(|(key, value)| format!("{id:?} {key} {value}")));
-        }
-        contents
+    /// Adds a node.
+    pub fn node(
+        &mut self,
+        id: &str,
+        labels: impl Iterator<Item = String>,
+        properties: impl Iterator<Item = String>,
+    ) {
+        self.nodes.insert(id.to_owned());
+        self.labels.extend(labels);
+        self.properties
+            .extend(properties.map(|property| format!("{id} {property}")));
+    }
+
+    /// Adds a relationship.
+    pub fn relationship(&mut self, id: &str, properties: impl Iterator<Item = String>) {
+        self.relationships.insert(id.to_owned());
+        self.properties
+            .extend(properties.map(|property| format!("{id} {property}")));
     }
 
     fn changes(&self, after: &Contents) -> Vec<(String, usize)> {
@@ -296,7 +340,7 @@ impl Contents {
 
 /// Procedures that look their rows up in tables.
 #[derive(Default)]
-struct Tables {
+pub struct Tables {
     tables: Vec<(Signature, Vec<Vec<Value>>)>,
 }
 

@@ -25,6 +25,7 @@ mod read_only;
 mod read_only_race;
 mod regressions;
 mod support;
+mod tck;
 mod transactions;
 mod upkeep;
 mod watch;
