@@ -4,7 +4,7 @@ use jiff::{Timestamp, ZonedDateTime, tz::TimeZone};
 
 use crate::call::{NoProcedures, Procedures};
 use crate::compile::{self, Compiled};
-use crate::error::{Class, Detail, Error, Result, Span};
+use crate::error::{Class, Detail, Error, Result, Span, nearest};
 use crate::execute::{Access, Context, Effects, Limits, Setting, materialize, open};
 use crate::explain::explain;
 use crate::graph::{Graph, GraphMut};
@@ -324,22 +324,26 @@ impl<'q> Query<'q> {
     }
 }
 
+/// Each parameter that the query uses has a value, and no other is given: one that is misspelt would be without effect.
 fn check_parameters(compiled: &Compiled, parameters: &Parameters) -> Result<()> {
-    match compiled
-        .parameters
-        .iter()
-        .find(|(name, _)| !parameters.contains_key(name))
-    {
+    let mut used = compiled.parameters.iter();
+    if let Some((name, span)) = used.find(|(name, _)| !parameters.contains_key(name)) {
+        let message = format!("parameter `${name}` has no value");
+        let (class, detail) = (Class::ParameterMissing, Detail::MissingParameter);
+        let given = parameters.keys().map(|given| &**given);
+        let help = match nearest(name, given) {
+            Some(given) => format!("give it with the query; `${given}` is given"),
+            None => "give it with the query".to_owned(),
+        };
+        return Err(Error::compile(class, detail, message, *span).help(help));
+    }
+    let is_used = |given: &Name| compiled.parameters.iter().any(|(name, _)| name == given);
+    match parameters.keys().find(|given| !is_used(given)) {
         None => Ok(()),
-        Some((name, span)) => {
-            let message = format!("parameter `${name}` has no value");
-            Err(Error::compile(
-                Class::ParameterMissing,
-                Detail::MissingParameter,
-                message,
-                *span,
-            )
-            .help("give it with the query"))
+        Some(given) => {
+            let message = format!("parameter `${given}` is given, and the query does not use it");
+            let (class, detail) = (Class::SemanticError, Detail::UnusedParameter);
+            Err(Error::compile_of_all(class, detail, message).help("use it, or leave it out"))
         }
     }
 }

@@ -342,3 +342,47 @@ fn a_scan_tells_its_own_label_and_no_other() {
     let shown = Query::new("MATCH (n:A) RETURN n").explain(&graph).unwrap();
     assert!(!shown.contains("Filter"), "{shown}");
 }
+
+/// A parameter that is misspelt would be without effect, and leave its place empty.
+#[test]
+fn parameters_are_those_that_the_query_uses() {
+    let given = |names: &[&str]| -> Parameters {
+        let value = |name: &&str| ((*name).into(), Value::Int(1));
+        names.iter().map(value).collect()
+    };
+    let run = |text: &str, names| Query::new(text).run(&MemoryGraph::new(), &given(names));
+    assert!(run("RETURN $age + $age", &["age"]).is_ok());
+    assert!(run("RETURN 1", &[]).is_ok());
+    for (text, names, wanted, told) in [
+        (
+            "RETURN $age",
+            &["agee"][..],
+            Detail::MissingParameter,
+            "`$agee` is given",
+        ),
+        (
+            "RETURN $age",
+            &["name"],
+            Detail::MissingParameter,
+            "give it with the query",
+        ),
+        (
+            "RETURN $age",
+            &["age", "name"],
+            Detail::UnusedParameter,
+            "`$name` is given",
+        ),
+        (
+            "RETURN 1",
+            &["age"],
+            Detail::UnusedParameter,
+            "leave it out",
+        ),
+        // What is wrong with the text is told first.
+        ("RETURN x", &["age"], Detail::UndefinedVariable, "x"),
+    ] {
+        let error = run(text, names).expect_err(text);
+        assert_eq!(error.problem().expect("a problem").detail, wanted, "{text}");
+        assert!(error.to_string().contains(told), "{error}");
+    }
+}

@@ -91,6 +91,16 @@ impl Error {
         ))
     }
 
+    /// An error found before the query ran, at no place of its text.
+    pub(crate) fn compile_of_all(
+        class: Class,
+        detail: Detail,
+        message: impl Into<String>,
+    ) -> Error {
+        let problem = Problem::new(class, Phase::CompileTime, detail, message);
+        Error::Query(Box::new(problem))
+    }
+
     /// A `SyntaxError` found before the query ran: by far the most frequent class.
     pub(crate) fn syntax(detail: Detail, message: impl Into<String>, span: Span) -> Error {
         Error::compile(Class::SyntaxError, detail, message, span)

@@ -90,6 +90,7 @@ pub enum Detail {
     UndefinedVariable,
     UnexpectedSyntax,
     UnknownFunction,
+    UnusedParameter,
     VariableAlreadyBound,
     VariableTypeConflict,
     WriteInReadOnlyQuery,
