@@ -17,7 +17,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// The figures S1 to S11: Bowline, and other stores where this was built with `peers`.
+    /// The figures S1 to S13: Bowline, and other stores where this was built with `peers`.
     Peers {
         #[command(flatten)]
         run: RunArguments,
@@ -81,9 +81,37 @@ pub enum Command {
         budget_bytes: u64,
         written_bytes: u64,
     },
+    /// What is killed for the rows of recovery: writes, tells it, and waits.
+    #[command(hide = true)]
+    ChildWrite {
+        store: String,
+        path: PathBuf,
+        bytes: u64,
+        #[arg(long)]
+        keep_in_log: bool,
+    },
+    /// What the rows of recovery run in a process of its own.
+    #[command(hide = true)]
+    ChildRecover {
+        store: String,
+        path: PathBuf,
+        bytes: u64,
+        #[arg(long)]
+        keep_in_log: bool,
+    },
     /// What runs under valgrind.
     #[command(hide = true)]
     ChildPath { name: String, count: u64 },
+}
+
+impl Command {
+    /// Whether it takes figures, and does not only show or compare them.
+    pub fn measures(&self) -> bool {
+        matches!(
+            self,
+            Command::Peers { .. } | Command::Reference { .. } | Command::Graph { .. }
+        )
+    }
 }
 
 #[derive(Debug, Args)]

@@ -11,6 +11,8 @@ pub const SEED: u64 = 0xDEAD_BEEF_CAFE_BABE;
 pub const KEY_BYTES: usize = 16;
 pub const VALUE_BYTES: usize = 100;
 pub const LARGE_VALUE_BYTES: usize = 1024;
+/// Between those: longer than what Bowline keeps beside its keys, shorter than what it keeps in files of its own.
+pub const MIDDLE_VALUE_BYTES: usize = 400;
 /// What the user means by the size of one entry.
 pub const ENTRY_BYTES: u64 = (KEY_BYTES + VALUE_BYTES) as u64;
 
@@ -58,6 +60,13 @@ pub fn fill(number: u64, value: &mut [u8]) {
 
 pub fn value(number: u64) -> [u8; VALUE_BYTES] {
     let mut value = [0; VALUE_BYTES];
+    fill(number, &mut value);
+    value
+}
+
+/// The value of a number at another length.
+pub fn value_of_length(number: u64, length: usize) -> Vec<u8> {
+    let mut value = vec![0; length];
     fill(number, &mut value);
     value
 }

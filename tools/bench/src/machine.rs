@@ -2,8 +2,10 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 
@@ -44,6 +46,7 @@ pub fn surroundings(directory: &Path) -> Vec<(String, String)> {
             "file system".into(),
             file_system(&read("/proc/self/mounts"), directory).unwrap_or_else(|| "unknown".into()),
         ),
+        ("large pages".into(), large_pages()),
     ]
 }
 
@@ -72,7 +75,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
 }
 
 /// How many bytes this process has handed to the kernel to be written, all its threads together.
-/// Not what went through a map of memory: no store here writes through one.
+/// Not what went through a map of memory: no store here writes through one in a row that counts bytes.
 pub fn written_bytes() -> Fallible<u64> {
     let text = fs::read_to_string("/proc/self/io")?;
     Ok(field(&text, "wchar:").ok_or("no wchar in /proc/self/io")?)
@@ -92,21 +95,63 @@ pub fn anonymous_bytes() -> Fallible<u64> {
 }
 
 /// Waits until nothing has been written for a while: until the background work of whatever store
-/// is done.
-pub fn wait_until_nothing_is_written() -> Fallible<()> {
-    const QUIET: Duration = Duration::from_millis(100);
-    const TRIES_MAX: usize = 1200;
+/// is done. Gives the moment when the last of it was seen, or that of the call.
+pub fn wait_until_nothing_is_written() -> Fallible<Instant> {
+    const LOOK_EVERY: Duration = Duration::from_millis(10);
+    const QUIET: Duration = Duration::from_millis(200);
+    const WAIT_MAX: Duration = Duration::from_secs(120);
+    let begin = Instant::now();
+    let mut last = begin;
     let mut before = written_bytes()?;
-    for _ in 0..TRIES_MAX {
-        std::thread::sleep(QUIET);
+    while begin.elapsed() < WAIT_MAX {
+        std::thread::sleep(LOOK_EVERY);
         let now = written_bytes()?;
         // The tick of a progress bar is no work of a store.
-        if now - before < 4096 {
-            return Ok(());
+        if now - before >= 4096 {
+            last = Instant::now();
+            before = now;
+        } else if last.elapsed() >= QUIET {
+            return Ok(last);
         }
-        before = now;
     }
     Err("a store still writes after two minutes".into())
+}
+
+/// What has malloc ask for pages of 2 MiB: for whoever uses it, and so for all stores, the hash map and the bare loads
+/// alike. Bowline alone asks for them by itself.
+const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
+
+/// Starts this program again with large pages for all, unless it was started so. malloc looks at that only when a
+/// program begins.
+pub fn give_large_pages_to_all() -> Fallible<()> {
+    let (name, value) = LARGE_PAGES;
+    let before = std::env::var(name).unwrap_or_default();
+    if before.contains("glibc.malloc.hugetlb=") {
+        return Ok(());
+    }
+    let tunables = match before.is_empty() {
+        true => value.to_owned(),
+        false => format!("{before}:{value}"),
+    };
+    let mut again = Command::new(std::env::current_exe()?);
+    again.args(std::env::args_os().skip(1)).env(name, tunables);
+    // Comes back only when it failed.
+    Err(again.exec().into())
+}
+
+/// Takes what [`give_large_pages_to_all`] gave from a process whose memory is measured.
+pub fn take_large_pages_from(command: &mut Command) {
+    command.env_remove(LARGE_PAGES.0);
+}
+
+/// Who gets large pages, and what the kernel makes of it.
+pub fn large_pages() -> String {
+    let asked = std::env::var(LARGE_PAGES.0).unwrap_or_else(|_| "not asked for".into());
+    let kernel = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    format!(
+        "{asked} for all; of the kernel: {}",
+        kernel.unwrap_or_default().trim()
+    )
 }
 
 /// The bytes that the files of a directory and the directory itself occupy on disk.
@@ -218,6 +263,11 @@ impl RawFile {
 
     /// The loop that F is the rate of: `pwrite` of so many bytes, `fdatasync`.
     pub fn flush_loop(&mut self, bytes: usize, sample: Duration) -> Fallible<Timed> {
+        self.write_loop(bytes, sample, true)
+    }
+
+    /// The same, or without the flush: what one `pwrite` costs.
+    pub fn write_loop(&mut self, bytes: usize, sample: Duration, flush: bool) -> Fallible<Timed> {
         let file_bytes = self.file.metadata()?.len();
         let mut record = vec![0; bytes];
         Rng::with_seed(self.offset ^ SEED).fill(&mut record);
@@ -228,7 +278,10 @@ impl RawFile {
             }
             record[0] = record[0].wrapping_add(1);
             self.file.write_all_at(&record, self.offset)?;
-            Ok(self.file.sync_data()?)
+            if flush {
+                self.file.sync_data()?;
+            }
+            Ok(())
         })?;
         let mut back = vec![0; bytes];
         self.file.read_exact_at(&mut back, self.offset)?;

@@ -1,7 +1,7 @@
 //! Bowline's figures, and other stores' beside them.
 //!
 //! ```text
-//! cargo run --release -p bowline-bench --features peers -- peers      S1 to S11, F first
+//! cargo run --release -p bowline-bench --features peers -- peers      S1 to S13, F first
 //! cargo run --release -p bowline-bench -- reference                   the reference tables
 //! cargo run --release -p bowline-bench -- graph                       G1 to G9, and other graph stores
 //! cargo run --release -p bowline-bench -- instructions                what the hot paths cost
@@ -19,7 +19,7 @@
 //! | `result`, `table`, `chart`, `report` | what is kept of a run, and how it is shown |
 //! | `baseline`, `instructions` | what must not get worse |
 //! | `store` | the stores behind one interface, each with its configuration |
-//! | `peers` | the rows S1 to S11 |
+//! | `peers` | the rows S1 to S13 |
 //! | `reference` | the rows of the reference tables |
 //! | `graph` | the rows G1 to G9, and those beside other stores of graphs |
 //! | `data`, `machine` | keys and values; disk, memory and kernel |
@@ -60,7 +60,12 @@ const REFERENCE_FILE: &str = "reference.json";
 const GRAPH_FILE: &str = "graph.json";
 
 fn main() -> ExitCode {
-    match work(Arguments::parse().command) {
+    let command = Arguments::parse().command;
+    let prepared = match command.measures() {
+        true => machine::give_large_pages_to_all(),
+        false => Ok(()),
+    };
+    match prepared.and_then(|()| work(command)) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error}");
@@ -124,6 +129,21 @@ fn work(command: Command) -> Fallible<ExitCode> {
         } => println!(
             "{}",
             peers::memory_child(&store, &path, budget_bytes, written_bytes)?
+        ),
+        Command::ChildWrite {
+            store,
+            path,
+            bytes,
+            keep_in_log,
+        } => peers::write_child(&store, &path, bytes, keep_in_log)?,
+        Command::ChildRecover {
+            store,
+            path,
+            bytes,
+            keep_in_log,
+        } => println!(
+            "{}",
+            peers::recover_child(&store, &path, bytes, keep_in_log)?.as_nanos()
         ),
         Command::ChildPath { name, count } => instructions::child(&name, count)?,
     }

@@ -123,6 +123,12 @@ pub enum To {
     Row(&'static str),
     /// The same row of another contestant.
     Peer(&'static str),
+    /// The ratio to that contestant, over the ratio in another row: whether what changes between the rows costs
+    /// us more than it costs the peer.
+    PeerAsIn {
+        peer: &'static str,
+        row: &'static str,
+    },
 }
 
 /// A ratio that is told, and perhaps a goal.
@@ -135,6 +141,22 @@ pub struct Comparison {
     /// Whether the ratio is the other figure over the own, and not the own over the other.
     pub is_inverse: bool,
     pub bound: Option<Bound>,
+}
+
+impl Comparison {
+    /// The ratio in each round.
+    fn of(&self, own: &[f64], other: &[f64]) -> Vec<f64> {
+        let pairs = own.iter().zip(other);
+        pairs
+            .map(|(own, other)| {
+                let other = other * self.times;
+                match self.is_inverse {
+                    true => other / own,
+                    false => own / other,
+                }
+            })
+            .collect()
+    }
 }
 
 type Run<'a> = Box<dyn FnMut(Turn) -> Fallible<Sample> + 'a>;
@@ -248,6 +270,23 @@ impl<'a> Row<'a> {
             label: format!("× {peer}"),
             is_inverse: !self.unit.is_more_better(),
             bound: bound.map(Bound::AtLeast),
+        });
+        self
+    }
+
+    /// How many times better than a peer it is, over the same in another row: not worse is the goal.
+    pub fn beside_as_in(
+        mut self,
+        peer: &'static str,
+        row: &'static str,
+        label: impl Into<String>,
+    ) -> Row<'a> {
+        self.comparisons.push(Comparison {
+            to: To::PeerAsIn { peer, row },
+            times: 1.0,
+            label: label.into(),
+            is_inverse: !self.unit.is_more_better(),
+            bound: Some(Bound::AtLeast(1.0)),
         });
         self
     }
@@ -390,20 +429,23 @@ fn results(rows: &[Row<'_>], taken: &[Vec<Taken>], ours: &[&str]) -> Vec<RowResu
                 continue;
             }
             for comparison in &row.comparisons {
-                let other = match comparison.to {
-                    To::Row(name) => cell(name, contestant).or_else(|| cell(name, MACHINE)),
-                    To::Peer(peer) => cell(row.name, peer),
-                };
-                let Some(other) = other else { continue };
-                let pairs = taken[place][column].figures.iter().zip(&other.figures);
-                let spread = Spread::of(pairs.map(|(own, other)| {
-                    let other = other * comparison.times;
-                    if comparison.is_inverse {
-                        other / own
-                    } else {
-                        own / other
+                let own = &taken[place][column].figures;
+                let figures = match comparison.to {
+                    To::Row(name) => cell(name, contestant)
+                        .or_else(|| cell(name, MACHINE))
+                        .map(|other| comparison.of(own, &other.figures)),
+                    To::Peer(peer) => {
+                        cell(row.name, peer).map(|other| comparison.of(own, &other.figures))
                     }
-                }));
+                    To::PeerAsIn { peer, row: base } => cell(row.name, peer)
+                        .zip(cell(base, contestant).zip(cell(base, peer)))
+                        .map(|(peer, (own_base, peer_base))| {
+                            let here = comparison.of(own, &peer.figures);
+                            let there = comparison.of(&own_base.figures, &peer_base.figures);
+                            here.iter().zip(&there).map(|(of, to)| of / to).collect()
+                        }),
+                };
+                let spread = figures.and_then(Spread::of);
                 ratios.extend(spread.map(|spread| Ratio {
                     of: contestant.to_owned(),
                     label: comparison.label.clone(),
@@ -553,6 +595,26 @@ mod tests {
             (spread.min, spread.median, spread.max),
             (1.0 / 9.0, 0.5, 1.0)
         );
+    }
+
+    #[test]
+    fn a_ratio_of_ratios_says_whether_a_change_costs_us_more() {
+        let row = |name, ours: f64, theirs: f64| {
+            let run = move |turn: Turn| {
+                Ok(Sample::figure(match turn.contestant {
+                    "us" => ours,
+                    _ => theirs,
+                }))
+            };
+            Row::new(name, Unit::Nanoseconds, vec!["us", "them"], run)
+        };
+        let mut rows = [
+            row("short", 10.0, 20.0),
+            // 1.5 times better instead of 2 times.
+            row("long", 20.0, 30.0).beside_as_in("them", "short", "of × them"),
+        ];
+        let results = measure(&mut rows, &PLAN, &["us"]).unwrap();
+        assert_eq!(spread_of(&results, "long", "of × them").median, 0.75);
     }
 
     #[test]

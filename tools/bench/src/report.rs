@@ -58,10 +58,7 @@ pub fn write(
     let path = docs.join("benchmarks.md");
     let mut text =
         fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let goals = |run| {
-        let (met, of) = table::met(run);
-        format!("{met} of {of} goals are met.")
-    };
+    let goals = |run| format!("{}.", table::met(run));
     if let Some(run) = peers {
         let charts: String = CHARTS
             .iter()

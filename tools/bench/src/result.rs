@@ -109,6 +109,36 @@ pub struct Ratio {
     pub bound: Option<Bound>,
 }
 
+/// How a figure stands to its goal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Met,
+    /// The goal is to be ahead, and rounds say both.
+    Tie,
+    Short,
+}
+
+impl Ratio {
+    /// Whether rounds disagree about who is ahead.
+    pub fn is_tie(&self) -> bool {
+        self.spread.min < 1.0 && self.spread.max > 1.0
+    }
+
+    /// How it stands to its goal. A ratio that is a tie meets no goal of being ahead, by however much.
+    pub fn verdict(&self) -> Option<Verdict> {
+        let bound = self.bound?;
+        let asks_to_be_ahead = match bound {
+            Bound::AtLeast(bound) => bound >= 1.0,
+            Bound::AtMost(bound) => bound <= 1.0,
+        };
+        Some(match bound.is_met(self.spread.median) {
+            _ if asks_to_be_ahead && self.is_tie() => Verdict::Tie,
+            true => Verdict::Met,
+            false => Verdict::Short,
+        })
+    }
+}
+
 /// What is known of the same row of somebody else's benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reference {
@@ -186,6 +216,49 @@ mod tests {
         assert_eq!(Unit::Nanoseconds.shown(123_456.0), "123.5 µs");
         assert_eq!(Unit::Bytes.shown(98_304.0), "98.3 KB");
         assert_eq!(Unit::BytesPerSecond.shown(1.1e9), "1.10 GB/s");
+    }
+
+    #[test]
+    fn a_ratio_whose_rounds_disagree_is_a_tie() {
+        let verdict = |min, median, max, bound| {
+            let ratio = Ratio {
+                of: String::new(),
+                label: String::new(),
+                spread: Spread { median, min, max },
+                is_more_better: true,
+                bound: Some(bound),
+            };
+            ratio.verdict()
+        };
+        assert_eq!(
+            verdict(1.1, 1.2, 1.3, Bound::AtLeast(1.0)),
+            Some(Verdict::Met)
+        );
+        assert_eq!(
+            verdict(0.9, 1.2, 1.3, Bound::AtLeast(1.0)),
+            Some(Verdict::Tie)
+        );
+        assert_eq!(
+            verdict(0.9, 1.6, 1.9, Bound::AtLeast(1.5)),
+            Some(Verdict::Tie)
+        );
+        assert_eq!(
+            verdict(1.1, 1.4, 1.9, Bound::AtLeast(1.5)),
+            Some(Verdict::Short)
+        );
+        assert_eq!(
+            verdict(0.7, 0.8, 0.9, Bound::AtLeast(1.0)),
+            Some(Verdict::Short)
+        );
+        // Not to be far behind is no goal of being ahead.
+        assert_eq!(
+            verdict(0.9, 1.1, 1.2, Bound::AtMost(1.3)),
+            Some(Verdict::Met)
+        );
+        assert_eq!(
+            verdict(0.9, 0.95, 1.1, Bound::AtLeast(0.5)),
+            Some(Verdict::Met)
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A run as tables, in Markdown.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::measure::MACHINE;
-use crate::result::{Bound, Cell, Ratio, RowResult, RunResult, Unit};
+use crate::result::{Bound, Cell, Ratio, RowResult, RunResult, Unit, Verdict};
 
 /// What has to be known to read the figures.
 pub fn circumstances(run: &RunResult) -> String {
@@ -56,8 +56,13 @@ fn shown(unit: Unit, cell: Option<&Cell>) -> String {
 
 fn ratio(ratio: &Ratio) -> String {
     let spread = &ratio.spread;
+    // Of what is held to the machine or to another row no tie is told: who is ahead is not the question there.
+    let tie = match ratio.is_tie() && ratio.label.contains('×') {
+        true => ", a tie",
+        false => "",
+    };
     format!(
-        "{:.2} {} ({:.2}–{:.2})",
+        "{:.2} {} ({:.2}–{:.2}{tie})",
         spread.median, ratio.label, spread.min, spread.max
     )
 }
@@ -76,34 +81,50 @@ fn beside(row: &RowResult, contestant: &str) -> String {
         .join("; ")
 }
 
-/// The goals of a row, and which are not met by the medians of one contestant.
-fn goals(row: &RowResult, contestant: &str) -> (String, String) {
+/// The goals of a row, with how one contestant stands to each.
+fn verdicts(row: &RowResult, contestant: &str) -> Vec<(String, Verdict)> {
     let own = row.bound.and_then(|bound| {
         let median = row.cell(contestant)?.spread()?.median;
         let goal = bound.shown(|number| row.unit.shown(number));
-        Some((goal, bound.is_met(median)))
+        let verdict = match bound.is_met(median) {
+            true => Verdict::Met,
+            false => Verdict::Short,
+        };
+        Some((goal, verdict))
     });
     let ratios = row.ratios.iter().filter(|ratio| ratio.of == contestant);
     let ratios = ratios.filter_map(|ratio| {
-        let bound = ratio.bound?;
-        let goal = bound.shown(|number| format!("{} {}", plain(number), ratio.label));
-        Some((goal, bound.is_met(ratio.spread.median)))
+        let goal = ratio
+            .bound?
+            .shown(|number| format!("{} {}", plain(number), ratio.label));
+        Some((goal, ratio.verdict()?))
     });
-    let all: Vec<_> = own.into_iter().chain(ratios).collect();
-    let of = |is_met: Option<bool>| {
+    own.into_iter().chain(ratios).collect()
+}
+
+/// The goals of a row, and by which of them it is a tie or short.
+fn goals(row: &RowResult, contestant: &str) -> (String, String) {
+    let all = verdicts(row, contestant);
+    let of = |which: Option<Verdict>| {
         let goals = all
             .iter()
-            .filter(|(_, met)| is_met.is_none_or(|of| *met == of));
+            .filter(|(_, verdict)| which.is_none_or(|which| *verdict == which));
         goals
             .map(|(goal, _)| goal.as_str())
             .collect::<Vec<_>>()
             .join("; ")
     };
-    let short = of(Some(false));
-    let verdict = match (all.is_empty(), short.is_empty()) {
+    let told = [("short of", Verdict::Short), ("a tie at", Verdict::Tie)];
+    let told = told.map(|(words, verdict)| (words, of(Some(verdict))));
+    let told: Vec<_> = told
+        .iter()
+        .filter(|(_, goals)| !goals.is_empty())
+        .map(|(words, goals)| format!("{words} {goals}"))
+        .collect();
+    let verdict = match (all.is_empty(), told.is_empty()) {
         (true, _) => String::new(),
         (false, true) => "met".into(),
-        (false, false) => format!("short of {short}"),
+        (false, false) => told.join("; "),
     };
     (of(None), verdict)
 }
@@ -209,25 +230,40 @@ pub fn reference(run: &RunResult) -> String {
         + &latencies(run, |_, _| true)
 }
 
-/// How many goals of our own are met, of how many.
-pub fn met(run: &RunResult) -> (usize, usize) {
+/// How many goals of our own are met, ties and short.
+pub fn met(run: &RunResult) -> Goals {
     let us = run.ours.first().map_or("", String::as_str);
-    let mut count = (0, 0);
-    let mut add = |bound: Option<Bound>, median: Option<f64>| {
-        if let (Some(bound), Some(median)) = (bound, median) {
-            count.0 += usize::from(bound.is_met(median));
-            count.1 += 1;
-        }
-    };
+    let mut count = Goals::default();
     for row in &run.rows {
         let judged = row.reference.as_ref().map_or(us, |of| of.judged.as_str());
-        let spread = row.cell(judged).and_then(Cell::spread);
-        add(row.bound, spread.map(|spread| spread.median));
-        for ratio in row.ratios.iter().filter(|ratio| ratio.of == judged) {
-            add(ratio.bound, Some(ratio.spread.median));
+        for (_, verdict) in verdicts(row, judged) {
+            match verdict {
+                Verdict::Met => count.met += 1,
+                Verdict::Tie => count.ties += 1,
+                Verdict::Short => count.short += 1,
+            }
         }
     }
     count
+}
+
+/// How many goals are met, and how many are not.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Goals {
+    pub met: usize,
+    pub ties: usize,
+    pub short: usize,
+}
+
+impl fmt::Display for Goals {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = self.met + self.ties + self.short;
+        write!(formatter, "{} of {of} goals are met", self.met)?;
+        match self.ties {
+            0 => Ok(()),
+            ties => write!(formatter, ", {ties} are ties"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -294,7 +330,24 @@ pub mod tests {
             "| S1 commit | 200 /s (100 /s – 300 /s) | 100 /s (50 /s – 100 /s) | void: does not flush \
              | 2.00 × redb (2.00–3.00) | ≥ 250 /s; ≥ 1.5 × redb | short of ≥ 250 /s |"
         );
-        assert_eq!(met(&run()), (1, 2));
+        let goals = met(&run());
+        assert_eq!((goals.met, goals.ties, goals.short), (1, 0, 1));
+        assert_eq!(goals.to_string(), "1 of 2 goals are met");
+    }
+
+    #[test]
+    fn a_tie_is_called_so_and_not_met() {
+        let mut run = run();
+        run.rows[0].bound = None;
+        run.rows[0].ratios[0].spread.min = 0.9;
+        let text = peers(&run);
+        assert!(
+            text.contains(
+                "| 2.00 × redb (0.90–3.00, a tie) | ≥ 1.5 × redb | a tie at ≥ 1.5 × redb |"
+            ),
+            "{text}"
+        );
+        assert_eq!(met(&run).to_string(), "0 of 1 goals are met, 1 are ties");
     }
 
     #[test]

@@ -24,12 +24,24 @@ pub struct Timed {
 }
 
 impl Timed {
-    fn nothing() -> Timed {
+    pub fn nothing() -> Timed {
         Timed {
             operations: 0,
             elapsed: Duration::ZERO,
             latency: histogram(),
         }
+    }
+
+    /// Puts another slice of the same work behind this one.
+    pub fn join(&mut self, slice: &Timed) -> Fallible<()> {
+        self.operations += slice.operations;
+        self.elapsed += slice.elapsed;
+        Ok(self.latency.add(&slice.latency)?)
+    }
+
+    /// Nanoseconds that half of the operations did not take longer than.
+    pub fn p50_ns(&self) -> f64 {
+        self.latency.value_at_quantile(0.5) as f64
     }
 
     fn add(&mut self, operations: u64, elapsed: Duration) {
@@ -177,6 +189,20 @@ mod tests {
             Ok(|| Ok(()))
         });
         assert!(result.is_err());
+    }
+
+    #[test]
+    fn slices_are_one_piece_of_work() {
+        let mut whole = Timed::nothing();
+        for microseconds in [10, 10, 40] {
+            let mut slice = Timed::nothing();
+            slice.add(1, Duration::from_micros(microseconds));
+            slice.elapsed = Duration::from_micros(microseconds);
+            whole.join(&slice).unwrap();
+        }
+        assert_eq!((whole.operations, whole.latency.len()), (3, 3));
+        assert_eq!(whole.elapsed, Duration::from_micros(60));
+        assert!((whole.p50_ns() / 10_000.0 - 1.0).abs() < 0.02);
     }
 
     #[test]

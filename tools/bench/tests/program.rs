@@ -30,7 +30,7 @@ fn rows<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
 fn each_figure_has_its_rows() {
     let directory = tempfile::tempdir().unwrap();
     let text = told(directory.path(), &["peers", "--smoke"]);
-    for figure in 1..=11 {
+    for figure in 1..=13 {
         let rows = rows(&text, &format!("S{figure} "));
         assert!(!rows.is_empty(), "S{figure}: {text}");
         for row in rows {

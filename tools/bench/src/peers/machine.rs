@@ -14,14 +14,17 @@ use crate::measure::{MACHINE, Row, Sample, check};
 use crate::result::Unit;
 use crate::timing::{BATCH, run_for, run_on, time};
 
+pub const SMALL_MAP: &str = "`std::collections::HashMap`, 100 K keys";
+pub const LARGE_MAP: &str = "`std::collections::HashMap`, 1 M keys";
+
 pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
     let scale = &stage.scale;
     vec![
         raw(&stage.directory),
         load("dependent load, 16 MB", 160 * scale.small as usize),
         load("dependent load, 160 MB", 160 * scale.large as usize),
-        map("`std::collections::HashMap`, 100 K keys", scale.small),
-        map("`std::collections::HashMap`, 1 M keys", scale.large),
+        map(SMALL_MAP, scale.small),
+        map(LARGE_MAP, scale.large),
         Row::new(
             "first touch of memory",
             Unit::BytesPerSecond,

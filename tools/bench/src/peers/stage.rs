@@ -3,15 +3,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::data::{ENTRY_BYTES, VALUE_BYTES, is_value_of, key, value};
+use crate::data::{ENTRY_BYTES, VALUE_BYTES, is_value_of, key, value, value_of_length};
 use crate::fallible::Fallible;
 use crate::machine::{Flushes, wait_until_nothing_is_written};
 use crate::measure::check;
-use crate::store::{Durability, Settings, Store, System, flushing};
+use crate::store::{BOWLINE, Durability, Settings, Store, System, flushing};
 
 /// The rate of the raw loop.
 pub const F: &str = "F: raw `pwrite` + `fdatasync` loop";
@@ -96,6 +97,10 @@ pub enum Dataset {
     Large,
     /// The large number of keys, in sorted files; read once, so that they are cached.
     Tables,
+    /// The same with the small number.
+    SmallTables,
+    /// The large number, in three sorted runs that are not merged, where the store can be made to have them.
+    Runs,
     /// The small number of keys, for the row of commits that are not flushed.
     Batched,
     /// The small number of keys, overwritten by a writer with the values they have.
@@ -106,7 +111,8 @@ pub enum Dataset {
     Versions,
 }
 
-type Stores = HashMap<(&'static str, Dataset), Rc<dyn Store>>;
+/// By the store's name, what it holds, and the length of values.
+type Stores = HashMap<(&'static str, Dataset, usize), Rc<dyn Store>>;
 
 /// The stores, and where they are.
 pub struct Stage {
@@ -140,8 +146,14 @@ impl Stage {
 
     /// The names of the stores that take part in a row.
     pub fn names(&self, takes_part: impl Fn(&System) -> bool) -> Vec<&'static str> {
-        let systems = self.systems.iter().filter(|system| takes_part(system));
+        let systems = self.systems.iter();
+        let systems = systems.filter(|system| !system.is_batched_only && takes_part(system));
         systems.map(|system| system.name).collect()
+    }
+
+    /// The names of all, those that are only for the row of commits that are not flushed with them.
+    pub fn names_of_batched(&self) -> Vec<&'static str> {
+        self.systems.iter().map(|system| system.name).collect()
     }
 
     pub fn system(&self, name: &str) -> Fallible<&'static System> {
@@ -160,23 +172,42 @@ impl Stage {
 
     /// The store with some data; made at the first call.
     pub fn store(&self, system: &'static System, dataset: Dataset) -> Fallible<Rc<dyn Store>> {
+        self.store_of(system, dataset, VALUE_BYTES)
+    }
+
+    /// [`Stage::store`] with values of another length.
+    pub fn store_of(
+        &self,
+        system: &'static System,
+        dataset: Dataset,
+        value_bytes: usize,
+    ) -> Fallible<Rc<dyn Store>> {
         // Where nothing is told apart, one copy serves.
         let dataset = match dataset {
-            Dataset::Tables if !system.has_memtable => Dataset::Large,
+            Dataset::Tables | Dataset::Runs if !system.has_memtable => Dataset::Large,
+            Dataset::SmallTables if !system.has_memtable => Dataset::Small,
+            // Only Bowline has a goal for runs that are not merged: the others are at their best.
+            Dataset::Runs if system.name != BOWLINE.name => Dataset::Tables,
             other => other,
         };
-        let place = (system.name, dataset);
+        let place = (system.name, dataset, value_bytes);
         if let Some(store) = self.stores.borrow().get(&place) {
             return Ok(store.clone());
         }
         let path = self.fresh_directory(&format!("{}-{dataset:?}", system.name));
-        let store = (system.open)(&path, &self.settings(dataset))?;
-        flushing(system, &*store, || self.fill(&*store, dataset))?;
+        let mut store = (system.open)(&path, &self.settings(dataset))?;
+        flushing(system, &*store, || self.fill(&*store, dataset, value_bytes))?;
         store.sync()?;
-        if matches!(dataset, Dataset::Tables | Dataset::Overwritten) {
-            store.settle()?;
+        let is_settled = match dataset {
+            Dataset::Tables | Dataset::SmallTables | Dataset::Overwritten => true,
+            // What is read is settled by the store's own means. A memtable is the state that these rows are of.
+            Dataset::Small | Dataset::Large | Dataset::Written => !system.has_memtable,
+            Dataset::Durable | Dataset::Batched | Dataset::Runs | Dataset::Versions => false,
+        };
+        if is_settled {
+            store = store.settle()?;
         }
-        read_all(&*store, self.keys(dataset))?;
+        read_all(&*store, self.keys(dataset), value_bytes)?;
         // Whatever it still does belongs to nobody's turn.
         wait_until_nothing_is_written()?;
         let store: Rc<dyn Store> = store.into();
@@ -205,7 +236,12 @@ impl Stage {
                 memtable_bytes: LARGE_BYTES,
                 ..ordinary
             },
-            Dataset::Tables => Settings {
+            Dataset::Tables | Dataset::SmallTables => Settings {
+                cache_bytes: LARGE_BYTES,
+                ..ordinary
+            },
+            Dataset::Runs => Settings {
+                memtable_bytes: LARGE_BYTES,
                 cache_bytes: LARGE_BYTES,
                 ..ordinary
             },
@@ -219,17 +255,19 @@ impl Stage {
     /// How many keys a dataset has.
     pub fn keys(&self, dataset: Dataset) -> u64 {
         match dataset {
-            Dataset::Durable | Dataset::Small | Dataset::Batched | Dataset::Written => {
-                self.scale.small
-            }
-            Dataset::Large | Dataset::Tables => self.scale.large,
+            Dataset::Durable
+            | Dataset::Small
+            | Dataset::SmallTables
+            | Dataset::Batched
+            | Dataset::Written => self.scale.small,
+            Dataset::Large | Dataset::Tables | Dataset::Runs => self.scale.large,
             Dataset::Overwritten => 4 * self.scale.overwrite_memtable_bytes as u64 / ENTRY_BYTES,
             // Not numbered from 0.
             Dataset::Versions => 0,
         }
     }
 
-    fn fill(&self, store: &dyn Store, dataset: Dataset) -> Fallible<()> {
+    fn fill(&self, store: &dyn Store, dataset: Dataset, value_bytes: usize) -> Fallible<()> {
         if dataset == Dataset::Versions {
             for count in self.scale.versions {
                 for _ in 0..count {
@@ -238,27 +276,48 @@ impl Stage {
             }
             return Ok(());
         }
-        fill(store, self.keys(dataset))
+        let keys = self.keys(dataset);
+        if dataset != Dataset::Runs {
+            return fill(store, 0..keys, value_bytes);
+        }
+        let mut runs = None;
+        for part in 0..RUNS {
+            // Keys are spread, so each part is of the whole range.
+            fill(
+                store,
+                part * keys / RUNS..(part + 1) * keys / RUNS,
+                value_bytes,
+            )?;
+            runs = store.add_run()?;
+        }
+        check(
+            runs == Some(RUNS),
+            "there are not as many runs as are asked for",
+        )
     }
 }
 
-/// Writes the keys `0..count`, a thousand to a transaction.
-pub fn fill(store: &dyn Store, count: u64) -> Fallible<()> {
-    for start in (0..count).step_by(1_000) {
-        let numbers = start..count.min(start + 1_000);
-        let entries: Vec<_> = numbers.map(|n| (key(n), value(n).to_vec())).collect();
+/// Runs of [`Dataset::Runs`]: one less than what is merged.
+const RUNS: u64 = 3;
+
+/// Writes keys, a thousand to a transaction.
+pub fn fill(store: &dyn Store, numbers: Range<u64>, value_bytes: usize) -> Fallible<()> {
+    for start in numbers.clone().step_by(1_000) {
+        let numbers = start..numbers.end.min(start + 1_000);
+        let entry = |number| (key(number), value_of_length(number, value_bytes));
+        let entries: Vec<_> = numbers.map(entry).collect();
         store.put_all(&entries)?;
     }
     Ok(())
 }
 
 /// Reads every key once.
-fn read_all(store: &dyn Store, count: u64) -> Fallible<()> {
+fn read_all(store: &dyn Store, count: u64, value_bytes: usize) -> Fallible<()> {
     let reader = store.reader()?;
     for number in 0..count {
         let mut see = |value: &[u8]| {
             check(
-                is_value_of(value, number, VALUE_BYTES),
+                is_value_of(value, number, value_bytes),
                 "a key does not have its value",
             )
         };

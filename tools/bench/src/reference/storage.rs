@@ -267,6 +267,51 @@ fn log_batch() -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// A log that writes as a store does that has run for a while: its segments were used before, and are used again.
+struct SequentialLog {
+    log: Log,
+    counters: Arc<Counters>,
+    batch: Vec<Vec<u8>>,
+    rotations: u64,
+}
+
+impl SequentialLog {
+    /// One that has rotated several times.
+    fn warm(place: &Place) -> Fallible<SequentialLog> {
+        const ROTATIONS: u64 = 4;
+        let counters = Arc::new(Counters::default());
+        let directory = place.directory.join("log-sequential");
+        let mut warm = SequentialLog {
+            log: open_log(place, directory, &counters)?,
+            counters,
+            batch: log_batch(),
+            rotations: 0,
+        };
+        while warm.rotations <= ROTATIONS {
+            warm.write()?;
+        }
+        Ok(warm)
+    }
+
+    /// Writes and flushes a batch.
+    fn write(&mut self) -> Fallible<()> {
+        let log = &mut self.log;
+        let segments = log.segment_count();
+        for entry in &self.batch {
+            log.stage(entry);
+        }
+        log.write()?;
+        log.sync()?;
+        self.rotations += u64::from(log.segment_count() > segments);
+        // As a store does that has flushed its tables: segments are used again.
+        if log.segment_count() > 2 {
+            let behind = 2 * self.batch.len() as u64;
+            log.release_prefix(log.durable_index().saturating_sub(behind))?;
+        }
+        Ok(())
+    }
+}
+
 fn logs(place: &Place) -> Vec<Row<'_>> {
     let mut raw = None;
     let disk = move |turn: Turn| {
@@ -281,29 +326,16 @@ fn logs(place: &Place) -> Vec<Row<'_>> {
         let bytes = timed.operations as f64 * LOG_BATCH_BYTES as f64;
         Ok(Sample::figure(bytes / timed.elapsed.as_secs_f64()))
     };
-    let counter = Cell::new(0);
+    let mut sequential_log = None;
     let sequential = move |turn: Turn| {
-        let directory = fresh(place, "log", &counter);
-        let counters = Arc::new(Counters::default());
-        let mut log = open_log(place, directory.clone(), &counters)?;
-        let batch = log_batch();
-        let before = counters.snapshot().log_syncs;
-        let timed = run_for(turn.sample, 1, || {
-            for entry in &batch {
-                log.stage(entry);
-            }
-            log.write()?;
-            log.sync()?;
-            // As a store does that has flushed its tables: segments are used again.
-            if log.segment_count() > 2 {
-                log.release_prefix(log.durable_index().saturating_sub(2 * batch.len() as u64))?;
-            }
-            Ok(())
-        })?;
-        let syncs = counters.snapshot().log_syncs - before;
+        let log = match &mut sequential_log {
+            Some(log) => log,
+            none => none.insert(SequentialLog::warm(place)?),
+        };
+        let before = log.counters.snapshot().log_syncs;
+        let timed = run_for(turn.sample, 1, || log.write())?;
+        let syncs = log.counters.snapshot().log_syncs - before;
         check(syncs >= timed.operations, "the log was not flushed")?;
-        log.close()?;
-        std::fs::remove_dir_all(&directory)?;
         let bytes = timed.operations as f64 * LOG_BATCH_BYTES as f64;
         Ok(Sample::figure(bytes / timed.elapsed.as_secs_f64()))
     };
@@ -399,9 +431,9 @@ fn logs(place: &Place) -> Vec<Row<'_>> {
             DISK_SEQUENTIAL,
             1.0,
             "of the disk's own",
-            Some(Bound::AtLeast(0.9)),
+            Some(Bound::AtLeast(0.85)),
         )
-        .remark("256 entries of 4 KiB for each flush"),
+        .remark("256 entries of 4 KiB for each flush; after four rotations"),
         row(
             "log recovery",
             Unit::BytesPerSecond,

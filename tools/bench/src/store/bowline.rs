@@ -6,7 +6,7 @@ use std::path::Path;
 use bowline::{Db, Snapshot};
 
 use super::interface::{
-    BATCHED_EVERY, Counts, Durability, Reader, See, Settings, Store, System, Written,
+    BATCHED_EVERY, Counts, Durability, Reader, See, SeeAt, Settings, Store, System, Written,
 };
 use crate::data::Key;
 use crate::fallible::Fallible;
@@ -19,6 +19,7 @@ pub const BOWLINE: System = System {
     has_memtable: true,
     has_budget: true,
     flushes_itself: true,
+    is_batched_only: false,
     open,
 };
 
@@ -60,8 +61,17 @@ impl Store for Bowline {
         Ok(self.db.sync()?)
     }
 
-    fn settle(&self) -> Fallible<()> {
-        Ok(self.db.compact()?)
+    fn settle(self: Box<Self>) -> Fallible<Box<dyn Store>> {
+        self.db.compact()?;
+        Ok(self)
+    }
+
+    fn add_run(&self) -> Fallible<Option<u64>> {
+        self.db.flush()?;
+        let stats = self.db.stats().engine;
+        Ok(Some(
+            stats.levels.iter().flatten().map(|level| level.runs).sum(),
+        ))
     }
 
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {
@@ -89,6 +99,15 @@ impl Reader for Snapshot {
             Some(value) => see(&value).map(|()| true),
             None => Ok(false),
         }
+    }
+
+    fn get_many(&self, keys: &[Key], see: &mut SeeAt<'_>) -> Fallible<()> {
+        let values = Snapshot::get_many(self, keys)?;
+        for (position, value) in values.iter().enumerate() {
+            let value = value.as_ref().ok_or("one of several keys is missing")?;
+            see(position, value)?;
+        }
+        Ok(())
     }
 
     fn scan(&self, limit: u64, see: &mut See<'_>) -> Fallible<()> {
@@ -135,7 +154,7 @@ mod tests {
             })
             .collect();
         store.put_all(&entries).unwrap();
-        store.settle().unwrap();
+        let store = store.settle().unwrap();
         let written = store.counts().written.unwrap();
         let least = KEYS * LARGE_VALUE_BYTES as u64;
         assert!(written.log >= least, "{written:?}");

@@ -17,6 +17,7 @@ pub const FJALL: System = System {
     has_memtable: true,
     has_budget: true,
     flushes_itself: false,
+    is_batched_only: false,
     open,
 };
 
@@ -70,9 +71,10 @@ impl Store for Fjall {
         Ok(self.db.persist(PersistMode::SyncData)?)
     }
 
-    fn settle(&self) -> Fallible<()> {
+    fn settle(self: Box<Self>) -> Fallible<Box<dyn Store>> {
         self.entries.rotate_memtable_and_wait()?;
-        Ok(self.entries.major_compact()?)
+        self.entries.major_compact()?;
+        Ok(self)
     }
 
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {

@@ -60,8 +60,19 @@ pub trait Store: Send + Sync {
     fn put_all(&self, entries: &[(Key, Vec<u8>)]) -> Fallible<()>;
     /// Makes everything that was acknowledged survive a power loss.
     fn sync(&self) -> Fallible<()>;
-    /// Brings everything into sorted files, merged as far as they ever are.
-    fn settle(&self) -> Fallible<()>;
+    /// Brings everything into sorted files, merged as far as they ever are; a tree of pages is compacted by
+    /// its own means.
+    fn settle(self: Box<Self>) -> Fallible<Box<dyn Store>>;
+    /// Brings what is in memory into sorted files of its own, where there are such things; gives how many
+    /// sorted runs there are now, where the store counts them.
+    fn add_run(&self) -> Fallible<Option<u64>> {
+        Ok(None)
+    }
+    /// Has the log begin a file that was used before, where it does that at all: what a store in use does all
+    /// the time, and one that is short of work for its memtable never.
+    fn recycle_log(&self) -> Fallible<()> {
+        Ok(())
+    }
     /// A snapshot of the newest state.
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>>;
     /// What it counts itself.
@@ -74,12 +85,26 @@ pub trait Store: Send + Sync {
 pub trait Reader {
     /// Shows the value of a key; false when there is none.
     fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8]) -> Fallible<()>) -> Fallible<bool>;
+    /// Shows the values of several keys, by their positions; fails when one is missing. One after the other
+    /// where a store has no call for it.
+    fn get_many(&self, keys: &[Key], see: &mut SeeAt<'_>) -> Fallible<()> {
+        for (position, key) in keys.iter().enumerate() {
+            let found = self.get(key, &mut |value| see(position, value))?;
+            if !found {
+                return Err("one of several keys is missing".into());
+            }
+        }
+        Ok(())
+    }
     /// Shows the first entries in the order of their keys.
     fn scan(&self, limit: u64, see: &mut See<'_>) -> Fallible<()>;
 }
 
 /// Who is shown entries: key, value.
 pub type See<'a> = dyn FnMut(&[u8], &[u8]) -> Fallible<()> + 'a;
+
+/// Who is shown one of several values: position, value.
+pub type SeeAt<'a> = dyn FnMut(usize, &[u8]) -> Fallible<()> + 'a;
 
 /// A store that can take part.
 #[derive(Debug, Clone, Copy)]
@@ -96,6 +121,8 @@ pub struct System {
     pub has_budget: bool,
     /// Whether it flushes by time itself, opened as `Batched`.
     pub flushes_itself: bool,
+    /// Whether it is another way to open a store for the row of commits that are not flushed, and in no other row.
+    pub is_batched_only: bool,
     pub open: fn(&Path, &Settings) -> Fallible<Box<dyn Store>>,
 }
 

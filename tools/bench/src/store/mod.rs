@@ -42,6 +42,8 @@ pub const SYSTEMS: &[System] = &[
     redb::REDB,
     #[cfg(feature = "lmdb")]
     lmdb::LMDB,
+    #[cfg(feature = "lmdb")]
+    lmdb::LMDB_MAP,
     #[cfg(feature = "surrealkv")]
     surrealkv::SURREALKV,
 ];
@@ -92,8 +94,9 @@ mod tests {
                 assert_eq!(lengths, [5; 300], "{}: not a snapshot", system.name);
                 drop(before);
                 check_all(system, &*store);
-                store.settle().unwrap();
+                let store = store.settle().unwrap();
                 check_all(system, &*store);
+                store.recycle_log().unwrap();
                 drop(store);
                 let store = (system.open)(&path, &settings).unwrap();
                 check_all(system, &*store);
@@ -111,6 +114,18 @@ mod tests {
             assert!(reader.get(&key(n), &mut see).unwrap(), "{}", system.name);
         }
         assert!(!reader.get(&key(300), &mut |_| Ok(())).unwrap());
+        let keys: Vec<_> = (0..300).rev().map(key).collect();
+        let mut positions = Vec::new();
+        let mut see = |position: usize, value: &[u8]| {
+            assert!(is_value_of(value, 299 - position as u64, VALUE_BYTES));
+            positions.push(position);
+            Ok(())
+        };
+        reader.get_many(&keys, &mut see).unwrap();
+        positions.sort_unstable();
+        assert!(positions.into_iter().eq(0..300), "{}", system.name);
+        let absent = [key(1), key(300)];
+        assert!(reader.get_many(&absent, &mut |_, _| Ok(())).is_err());
         let mut seen = Vec::new();
         let mut see = |key: &[u8], value: &[u8]| {
             let number = number_of(key).unwrap();
@@ -137,8 +152,8 @@ mod tests {
                 self.0.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
-            fn settle(&self) -> Fallible<()> {
-                Ok(())
+            fn settle(self: Box<Self>) -> Fallible<Box<dyn Store>> {
+                Ok(self)
             }
             fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {
                 Err("not read".into())

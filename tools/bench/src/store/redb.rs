@@ -11,11 +11,12 @@ use crate::fallible::Fallible;
 pub const REDB: System = System {
     name: "redb",
     version: "redb 4.5.0",
-    configuration: "one-phase commits with checksums (its default, one flush each); cache of the row's memtable and cache together; `Batched`: commits of durability `None`, and an empty immediate one every 10 ms",
+    configuration: "one-phase commits with checksums (its default, one flush each); cache of the row's memtable and cache together; compacted before it is read; `Batched`: commits of durability `None`, and an empty immediate one every 10 ms",
     has_log: false,
     has_memtable: false,
     has_budget: true,
     flushes_itself: false,
+    is_batched_only: false,
     open,
 };
 
@@ -68,8 +69,11 @@ impl Store for Redb {
         Ok(self.db.begin_write()?.commit()?)
     }
 
-    fn settle(&self) -> Fallible<()> {
-        self.sync()
+    fn settle(mut self: Box<Self>) -> Fallible<Box<dyn Store>> {
+        self.sync()?;
+        // As long as it makes the file smaller.
+        while self.db.compact()? {}
+        Ok(self)
     }
 
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {

@@ -20,6 +20,7 @@ pub const SURREALKV: System = System {
     has_memtable: true,
     has_budget: true,
     flushes_itself: false,
+    is_batched_only: false,
     open,
 };
 
@@ -90,13 +91,15 @@ impl Store for SurrealKv {
         Ok(self.tree.flush_wal(true)?)
     }
 
-    fn settle(&self) -> Fallible<()> {
+    fn settle(self: Box<Self>) -> Fallible<Box<dyn Store>> {
         let options = CompactRangeOptions {
             flush_memtable: true,
             ..CompactRangeOptions::default()
         };
-        let _inside = self.runtime.enter();
-        Ok(self.tree.compact_range(None, None, &options)?)
+        let inside = self.runtime.enter();
+        self.tree.compact_range(None, None, &options)?;
+        drop(inside);
+        Ok(self)
     }
 
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {
