@@ -437,6 +437,7 @@ pub(crate) fn read_txn(
     }
     let nothing = Overlay::default();
     let mut succeeded = true;
+    look_ahead(engine, compared_keys(txn));
     for compare in &txn.compares {
         unless_refused!(work.look_up());
         succeeded = holds(engine, &nothing, compare, at, work)?;
@@ -458,6 +459,7 @@ pub(crate) fn read_txn(
         }
     };
     let mut replies = Vec::with_capacity(branch.len());
+    look_ahead(engine, single_keys(branch));
     for op in branch {
         unless_refused!(work.look_up());
         match op {
@@ -491,6 +493,29 @@ pub(crate) fn read_txn(
         }
     }
     Ok(Ok(TxnReply { succeeded, replies }))
+}
+
+/// Asks for the memory of keys that are read next, one after the other.
+pub(crate) fn look_ahead<'k>(engine: &Engine, keys: impl Iterator<Item = &'k [u8]>) {
+    engine.look_ahead(trees::KV, keys);
+}
+
+/// The single keys that a transaction compares.
+pub(crate) fn compared_keys(txn: &Txn) -> impl Iterator<Item = &[u8]> {
+    let compares = txn.compares.iter();
+    compares
+        .filter(|compare| compare.range_end.is_empty())
+        .map(|compare| &compare.key[..])
+}
+
+/// The single keys that operations read or write.
+pub(crate) fn single_keys(ops: &[Op]) -> impl Iterator<Item = &[u8]> {
+    ops.iter().filter_map(|op| match op {
+        Op::Range(range) if range.range_end.is_empty() => Some(&range.key[..]),
+        Op::DeleteRange(delete) if delete.range_end.is_empty() => Some(&delete.key[..]),
+        Op::Put(put) => Some(&put.key[..]),
+        Op::Range(_) | Op::DeleteRange(_) | Op::Txn(_) => None,
+    })
 }
 
 /// Charges the work of a deletion.

@@ -62,6 +62,7 @@ mod graph_ingest;
 mod graph_view;
 mod handle;
 mod ingest;
+mod many;
 mod query;
 mod read_only;
 mod reader;

@@ -99,6 +99,10 @@ impl Transaction {
         &self.snapshot
     }
 
+    pub(crate) fn draft(&self) -> &Draft {
+        &self.draft
+    }
+
     pub(crate) fn draft_mut(&mut self) -> &mut Draft {
         &mut self.draft
     }
@@ -394,7 +398,12 @@ impl Transaction {
 
     /// The number of an edge's kind. An unregistered kind counts as a read of the absent edge: another
     /// transaction may register the kind and put the edge.
-    fn kind_of(&mut self, source: BlockId, kind: &str, target: BlockId) -> Result<Option<KindId>> {
+    pub(crate) fn kind_of(
+        &mut self,
+        source: BlockId,
+        kind: &str,
+        target: BlockId,
+    ) -> Result<Option<KindId>> {
         let id = self.shared().kinds.id(kind);
         if id.is_none() {
             let edge = (source, kind.to_owned(), target);

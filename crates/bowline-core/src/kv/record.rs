@@ -353,6 +353,21 @@ pub fn value_into(key: &[u8], found: Option<Found<'_>>, value: &mut Result<Optio
     }
 }
 
+/// Writes the value of what was found to `value`, which holds none. For who keeps the values of several keys where they
+/// are to stay.
+#[inline]
+pub fn value_to(key: &[u8], found: Option<Found<'_>>, value: &mut Option<Value>) -> Result<()> {
+    if let Some(found) = found
+        && found.kind == EntryKind::Put
+    {
+        let bytes = found.bytes();
+        let (_, start) =
+            decode(bytes, Revision::new(found.revision)).ok_or_else(|| invalid(key))?;
+        found.slice_into(start..bytes.len(), value.insert(Value::EMPTY));
+    }
+    Ok(())
+}
+
 /// The whole entry.
 pub fn entry_of(key: &[u8], found: Option<Found<'_>>) -> Result<Option<Entry>> {
     match found {

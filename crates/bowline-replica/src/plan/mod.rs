@@ -425,6 +425,7 @@ impl<'a> Planner<'a> {
 
     fn choose<'t>(&self, txn: &'t Txn) -> Result<Chosen<'t>, Stop> {
         let mut succeeded = true;
+        range::look_ahead(self.engine, range::compared_keys(txn));
         for compare in &txn.compares {
             self.work.look_up()?;
             succeeded = self.holds(compare)?;
@@ -438,6 +439,7 @@ impl<'a> Planner<'a> {
         } else {
             &txn.failure
         };
+        range::look_ahead(self.engine, range::single_keys(branch));
         let ops = branch.iter().map(|op| match op {
             Op::Txn(inner) => self.choose(inner).map(ChosenOp::Txn),
             plain => Ok(ChosenOp::Plain(plain)),

@@ -77,7 +77,8 @@ use crate::sync::atomic::AtomicU64;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::{EntryKind, Index, Revision, TreeId};
 use arena::{Arena, Space, UNIT};
-use hash::{HashIndex, Tag};
+use hash::HashIndex;
+pub(crate) use hash::Tag;
 use record::{MAX_HEIGHT, Record, node_bytes};
 use skiplist::SkipList;
 use writer::WriterState;
@@ -252,6 +253,31 @@ impl Memtable {
         self.newest_record(tree, key)?
             .visible_at(at)
             .map(Entry::from)
+    }
+
+    /// Asks for the memory that look-ups of some keys will read. See [`Memtable::get_tagged`].
+    ///
+    /// # Panics
+    /// When `tree` is not one of this memtable's.
+    #[inline]
+    pub(crate) fn look_ahead(&self, tree: TreeId, tags: impl Iterator<Item = Tag> + Clone) {
+        self.tree(tree).index.look_ahead(&self.arena, tags);
+    }
+
+    /// [`Memtable::get`] of a key whose hash is known.
+    ///
+    /// # Panics
+    /// When `tree` is not one of this memtable's.
+    #[inline(always)]
+    pub(crate) fn get_tagged(
+        &self,
+        tree: TreeId,
+        key: &[u8],
+        tag: Tag,
+        at: Revision,
+    ) -> Option<Entry<'_>> {
+        let newest = self.tree(tree).index.get(&self.arena, tag, key);
+        newest?.visible_at(at).map(Entry::from)
     }
 
     /// The newest entry of `key`, visible yet or not.

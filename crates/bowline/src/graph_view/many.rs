@@ -1,9 +1,9 @@
-//! The neighbors of many blocks by one call.
+//! Many blocks and edges, and the neighbors of many blocks, by one call.
 
 use std::ops::ControlFlow;
 
 use bowline_core::error::Result;
-use bowline_core::graph::{BlockId, Direction};
+use bowline_core::graph::{Block, BlockId, Direction, Edge};
 
 use super::reader::Sources;
 use super::records::unregistered;
@@ -13,6 +13,48 @@ use super::{Graph, NeighborRef};
 const UNCHECKED: usize = 1024;
 
 impl Graph {
+    /// Reads several blocks, in the order of the ids. Faster than as many calls of [`Graph::block`].
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId};
+    /// # let db = bowline::Db::in_memory()?;
+    /// let ids = ["app", "absent"].map(BlockId::from_name);
+    /// db.transact(|tx| tx.put_block(&Block::new(ids[0], "package")))?;
+    /// let blocks = db.snapshot().graph().many_blocks(&ids)?;
+    /// assert_eq!(blocks[0].as_ref().map(|block| &block.kind[..]), Some("package"));
+    /// assert!(blocks[1].is_none());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
+    pub fn many_blocks(&self, ids: &[BlockId]) -> Result<Vec<Option<Block>>> {
+        self.snapshot.many_blocks(ids)
+    }
+
+    /// Reads several edges, each given by its source, kind and target, in the order asked for. Faster than as many calls of
+    /// [`Graph::edge`].
+    ///
+    /// ```
+    /// # use bowline::{Block, BlockId, Edge};
+    /// # let db = bowline::Db::in_memory()?;
+    /// # let [a, b] = ["a", "b"].map(BlockId::from_name);
+    /// db.transact(|tx| {
+    ///     tx.put_block(&Block::new(a, "host"))?;
+    ///     tx.put_block(&Block::new(b, "host"))?;
+    ///     tx.put_edge(&Edge::new(a, "link", b))
+    /// })?;
+    /// let edges = db.snapshot().graph().many_edges(&[(a, "link", b), (a, "never used", b)])?;
+    /// assert!(edges[0].is_some() && edges[1].is_none());
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidRecord`, `Storage`.
+    pub fn many_edges(&self, edges: &[(BlockId, &str, BlockId)]) -> Result<Vec<Option<Edge>>> {
+        self.snapshot.many_edges(edges)
+    }
+
     /// Calls `visit` with the neighbors of each of some blocks: with the place of the block in `ids`, and a neighbor as
     /// [`Graph::visit_neighbors`] lends it. Blocks come in the order of `ids`, the neighbors of each in theirs. Where the
     /// graph view answers, the memory of many blocks is read at once, which takes less time than to ask for one block after

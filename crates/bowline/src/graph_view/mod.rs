@@ -209,13 +209,21 @@ impl Graph {
         // The view answers at once if it has all blocks, and no other one.
         let all = self.view.get();
         let all = all.filter(|state| self.core().graph_view.has_all_blocks(state));
-        for &id in ids {
-            let exists = match all {
-                Some(state) => state.ordinal(id).is_some(),
-                None => self.has_block(id)?,
-            };
-            if !exists {
-                return Err(Error::MissingBlock { id });
+        const TOGETHER: usize = 64;
+        for ids in ids.chunks(TOGETHER) {
+            if all.is_none() {
+                self.core()
+                    .engine
+                    .look_ahead(trees::BLOCK, ids.iter().map(|&id| graph::block_key(id)));
+            }
+            for &id in ids {
+                let exists = match all {
+                    Some(state) => state.ordinal(id).is_some(),
+                    None => self.has_block(id)?,
+                };
+                if !exists {
+                    return Err(Error::MissingBlock { id });
+                }
             }
         }
         Ok(())

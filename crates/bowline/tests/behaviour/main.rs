@@ -20,6 +20,7 @@ mod keys;
 mod kinds;
 mod leases;
 mod limits;
+mod many;
 mod queries;
 mod read_only;
 mod read_only_race;

@@ -6,15 +6,21 @@
 //! A value in a blob file is read only when its version is known to be the result, and not at all for a
 //! reader that needs only its head.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
+
+use smallvec::SmallVec;
 
 use super::found::{Bytes, Found, Next, VersionVisit, Want};
 use super::super_version::SuperVersion;
 use crate::blob::{BlobPointer, BlobReader};
 use crate::error::Result;
+use crate::memtable::Tag;
 use crate::table::KeyHash;
 use crate::version::Version;
 use crate::{Revision, TreeId, Value};
+
+/// Keys that are looked up together. The lines of their records fill a part of the processor's first cache.
+const TOGETHER: usize = 64;
 
 impl SuperVersion {
     /// Reads the newest version with a revision not above `at` (tombstones included) from the
@@ -36,6 +42,68 @@ impl SuperVersion {
             }
         }
         self.get_from_tables(tree, key, at, above, want, read)
+    }
+
+    /// Reads the newest version not above `at` (tombstones included) of each of some keys, and passes it to `read` with
+    /// the key's position. What is in memory comes first; there is no order beyond that.
+    ///
+    /// The keys are read in groups. For each memtable the slots of a whole group are asked for, then the records, and
+    /// then the keys are looked up, whose memory is near by now: the waits of a group overlap.
+    pub fn get_many<K: AsRef<[u8]>>(
+        &self,
+        tree: TreeId,
+        keys: &[K],
+        at: Revision,
+        want: Want,
+        mut read: impl FnMut(usize, Option<Found<'_>>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        for (group, keys) in keys.chunks(TOGETHER).enumerate() {
+            let first = group * TOGETHER;
+            let mut left: SmallVec<[(usize, Tag); TOGETHER]> = keys
+                .iter()
+                .map(|key| Tag::of(key.as_ref()))
+                .enumerate()
+                .collect();
+            let mut goes_on = ControlFlow::Continue(());
+            for memtable in self.memtables() {
+                memtable.look_ahead(tree, left.iter().map(|(_, tag)| *tag));
+                left.retain(|&mut (place, tag)| {
+                    if goes_on.is_break() {
+                        return true;
+                    }
+                    let key = keys[place].as_ref();
+                    let entry = memtable.get_tagged(tree, key, tag, at);
+                    if let Some(entry) = entry {
+                        goes_on = read(first + place, Some(Found::in_memory(entry, self)));
+                    }
+                    entry.is_none()
+                });
+                if left.is_empty() || goes_on.is_break() {
+                    break;
+                }
+            }
+            for (place, _) in left {
+                if goes_on.is_break() {
+                    return Ok(());
+                }
+                let key = keys[place].as_ref();
+                goes_on = self
+                    .get_from_tables(tree, key, at, 0, want, |found| read(first + place, found))?;
+            }
+            if goes_on.is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for the memory that reads of these keys will need first, in the newest memtable.
+    pub(crate) fn look_ahead<K: AsRef<[u8]>>(&self, tree: TreeId, keys: impl Iterator<Item = K>) {
+        let tags = keys.take(TOGETHER).map(|key| Tag::of(key.as_ref()));
+        let tags: SmallVec<[Tag; TOGETHER]> = tags.collect();
+        if tags.len() > 1 {
+            self.active.look_ahead(tree, tags.iter().copied());
+        }
     }
 
     /// Reads the newest version not above `at` from the memtables. `None` when they have none and a
