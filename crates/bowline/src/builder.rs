@@ -415,6 +415,7 @@ impl DbBuilder {
             }
             handle.start_lease_thread(expiry::run)?;
             handle.allow_view_thread();
+            handle.allow_commit_thread();
         }
         Ok(handle)
     }

@@ -12,6 +12,7 @@ use crate::expiry;
 use crate::handle::{Handle, retry_conflicts};
 use crate::reader::DbReader;
 use crate::snapshot::Snapshot;
+use crate::ticket::Ticket;
 use crate::transaction::Transaction;
 use bowline_core::error::{Error, Result};
 use bowline_core::kv::Range;
@@ -146,6 +147,52 @@ impl Db {
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Revision> {
         let write = self.put_write(key.as_ref(), value.as_ref(), None)?;
         Ok(self.handle().commit(Request::of(write))?.revision)
+    }
+
+    /// Sets a key, as [`Db::put`] does, and does not wait until that is durable: the [`Ticket`] does. It has its place in
+    /// the order of commits when this returns. Waits, too, when a thousand commits are under way already.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let first = db.put_later("k", "1")?;
+    /// let second = db.put_later("k", "2")?;
+    /// assert!(first.wait()?.revision < second.wait()?.revision);
+    /// assert_eq!(db.get("k")?.as_deref(), Some(&b"2"[..]));
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `EmptyKey`, `KeyTooLarge`, `ValueTooLarge`, `TransactionTooLarge`; `Closed`. All others come from the ticket.
+    pub fn put_later(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Ticket> {
+        let write = self.put_write(key.as_ref(), value.as_ref(), None)?;
+        Ticket::of(self.handle(), Request::of(write))
+    }
+
+    /// Commits a transaction, as [`Transaction::commit`] does, and does not wait until that is durable: the [`Ticket`]
+    /// does. The transaction has its place in the order of commits when this returns, and is decided against all before
+    /// it. Nobody sees it before it is durable: a transaction that begins meanwhile reads the state without it, and
+    /// conflicts with it where it would with any other. Waits, too, when a thousand commits are under way already.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let mut tickets = Vec::new();
+    /// for number in 0..10 {
+    ///     let mut tx = db.begin();
+    ///     tx.put(format!("job/{number}"), "new")?;
+    ///     tickets.push(db.commit_later(tx)?);
+    /// }
+    /// // One flush, or a few, for all of them.
+    /// for ticket in tickets {
+    ///     ticket.wait()?;
+    /// }
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `TransactionTooLarge`; `Closed`; `Storage` when what is written over cannot be read. All others come from the
+    /// ticket.
+    pub fn commit_later(&self, transaction: Transaction) -> Result<Ticket> {
+        transaction.commit_later()
     }
 
     /// Sets a key and attaches it to a lease: the key is deleted when the lease expires or is revoked.

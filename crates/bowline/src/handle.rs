@@ -1,8 +1,8 @@
 //! Reference-counted handles of an open database. Dropping the last handle closes the database.
 //!
 //! ```text
-//! Db, DbReader, Snapshot, Transaction, Watcher ──► Handle ──► Open ──► Shared ◄── lease thread,
-//!                                                  (counted)   │         core, commit queue    view thread
+//! Db, DbReader, Snapshot, Transaction, Watcher, ──► Handle ──► Open ──► Shared ◄── lease thread,
+//! Ticket                                           (counted)   │         core, commit queue    view thread, commit thread
 //!                                                              └─ closes and joins when dropped
 //! ```
 //!
@@ -44,16 +44,13 @@ impl Shared {
     #[inline]
     pub(crate) fn commit(&self, request: Request) -> Result<Committed> {
         self.check_open()?;
-        match self.queue.commit(&self.core, request) {
-            // Closed after the check above.
-            Err(Error::Storage(bowline_storage::Error::Closed)) => Err(Error::Closed),
-            result => result,
-        }
+        // It may be closed after the check above.
+        open_or_closed(self.queue.commit(&self.core, request))
     }
 
     /// Begins the graph view in the commit order: of the commit queue, or of a member's applier.
     pub(crate) fn begin_view(&self) -> (SnapshotPin, Begun) {
-        self.queue.lead_alone(|| {
+        self.queue.lead_alone(&self.core, || {
             let _order = self.apply_order.lock();
             let pin = self.engine.pin_newest();
             let begun = self.graph_view.begin(pin.revision());
@@ -75,6 +72,14 @@ impl Shared {
         self.commit(Request::of(record))?;
         kinds.insert(id, name);
         Ok(id)
+    }
+}
+
+/// What an engine that is closed says, in the words of the database.
+pub(crate) fn open_or_closed(outcome: Result<Committed>) -> Result<Committed> {
+    match outcome {
+        Err(Error::Storage(bowline_storage::Error::Closed)) => Err(Error::Closed),
+        outcome => outcome,
     }
 }
 
@@ -106,13 +111,15 @@ pub(crate) fn retry_conflicts<T>(mut attempt: impl FnMut() -> Result<T>) -> Resu
 struct Open {
     shared: Arc<Shared>,
     lease_thread: Mutex<Option<JoinHandle<()>>>,
-    view_thread: Mutex<ViewThread>,
+    view_thread: Mutex<LazyThread>,
+    commit_thread: Mutex<LazyThread>,
 }
 
-/// The thread that builds and keeps the graph view, started when a view is wanted for the first time.
+/// A thread that is started when it is needed for the first time: the one that builds and keeps the graph view, and the
+/// one that leads commits for which nobody waits.
 #[derive(Debug, Default)]
-enum ViewThread {
-    /// None may be started: threads are not wanted, the view is another's to keep, or the database is closed.
+enum LazyThread {
+    /// None may be started: threads are not wanted, the work is another's, or the database is closed.
     #[default]
     None,
     Allowed,
@@ -141,6 +148,7 @@ impl Handle {
             shared: Arc::new(Shared { core, queue }),
             lease_thread: Mutex::new(None),
             view_thread: Mutex::default(),
+            commit_thread: Mutex::default(),
         };
         Handle {
             open: Arc::new(open),
@@ -161,7 +169,7 @@ impl Handle {
 
     /// Allows a thread for the graph view.
     pub(crate) fn allow_view_thread(&self) {
-        *self.open.view_thread.lock() = ViewThread::Allowed;
+        *self.open.view_thread.lock() = LazyThread::Allowed;
     }
 
     /// Has the graph view built in the background, if there is a thread to do it.
@@ -191,15 +199,39 @@ impl Handle {
     /// Starts the thread of the graph view, if it may run and does not. Returns whether it runs.
     fn start_view_thread(&self) -> bool {
         let mut thread = self.open.view_thread.lock();
-        if matches!(*thread, ViewThread::Allowed) {
+        if matches!(*thread, LazyThread::Allowed) {
             let shared = self.open.shared.clone();
             let named = thread::Builder::new().name("bowline-graph".to_owned());
             match named.spawn(move || shared.keep_view(|_| shared.begin_view())) {
-                Ok(running) => *thread = ViewThread::Running(running),
+                Ok(running) => *thread = LazyThread::Running(running),
                 Err(error) => tracing::warn!(%error, "no thread for the graph view"),
             }
         }
-        matches!(*thread, ViewThread::Running(_))
+        matches!(*thread, LazyThread::Running(_))
+    }
+
+    /// Allows a thread for commits for which nobody waits.
+    pub(crate) fn allow_commit_thread(&self) {
+        *self.open.commit_thread.lock() = LazyThread::Allowed;
+    }
+
+    /// Has the commit thread lead, if nobody does. Returns whether there is such a thread.
+    pub(crate) fn commit_thread(&self) -> bool {
+        let mut thread = self.open.commit_thread.lock();
+        if matches!(*thread, LazyThread::Allowed) {
+            let shared = self.open.shared.clone();
+            let named = thread::Builder::new().name("bowline-commit".to_owned());
+            match named.spawn(move || shared.queue.run_commit_thread(&shared.core)) {
+                Ok(running) => *thread = LazyThread::Running(running),
+                Err(error) => tracing::warn!(%error, "no thread for commits nobody waits for"),
+            }
+        }
+        let runs = matches!(*thread, LazyThread::Running(_));
+        drop(thread);
+        if runs {
+            self.queue.want_commit_thread();
+        }
+        runs
     }
 
     pub(crate) fn close(&self) -> Result<()> {
@@ -215,11 +247,20 @@ impl Open {
             tracing::error!("the lease thread panicked");
         }
         let thread = std::mem::take(&mut *self.view_thread.lock());
-        if let ViewThread::Running(thread) = thread
+        if let LazyThread::Running(thread) = thread
             && thread.join().is_err()
         {
             tracing::error!("the thread of the graph view panicked");
         }
+        // What was ordered before is committed.
+        self.shared.queue.end_commit_thread();
+        let thread = std::mem::take(&mut *self.commit_thread.lock());
+        if let LazyThread::Running(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the commit thread panicked");
+        }
+        while self.shared.queue.lead_if_nobody_does(&self.shared.core) {}
         self.shared.save_view();
         Ok(self.shared.engine.close()?)
     }

@@ -196,7 +196,7 @@ impl Ingest {
             });
         }
         tables.finish()?;
-        let committed = self.handle.queue.lead_alone(|| {
+        let committed = self.handle.queue.lead_alone(core, || {
             let ingestion = core.engine.begin_ingest()?;
             let tables = tables.at_revision_of(core, &ingestion)?;
             let revision = ingestion.publish(vec![tables.keys, tables.attachments])?;

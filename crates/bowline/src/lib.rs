@@ -69,6 +69,7 @@ mod reader;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod transaction;
 mod tree_hashes;
 mod watcher;
@@ -106,6 +107,7 @@ pub use ingest::Ingest;
 pub use read_only::check_member;
 pub use reader::{DbReader, Stats};
 pub use snapshot::Snapshot;
+pub use ticket::Ticket;
 pub use transaction::{Transaction, TransactionRange};
 
 /// Queries in Cypher: see [`Db::query`], and docs/cypher.md for the language.

@@ -19,10 +19,11 @@ use std::collections::BTreeMap;
 use bowline_storage::engine::Found;
 use bowline_storage::{EntryKind, TreeId, Value};
 
-use crate::commit_queue::Committed;
+use crate::commit_queue::{Committed, Request};
 use crate::draft::{Draft, Drafting};
 use crate::handle::Shared;
 use crate::snapshot::Snapshot;
+use crate::ticket::Ticket;
 use bowline_core::error::Result;
 use bowline_core::graph::{self, Block, BlockId, BlockRef, Edge, EdgeRef, KindId};
 use bowline_core::kinds::Kinds;
@@ -543,18 +544,39 @@ impl Transaction {
     /// `CompareFailed`, `MissingBlock`, `LeaseNotFound` when a precondition does not hold;
     /// `TransactionTooLarge`; `Closed`; `Storage` when the disk fails or is full.
     pub fn commit(self) -> Result<Committed> {
-        let draft = self.draft;
-        let snapshot = self.snapshot.revision();
+        let snapshot = self.snapshot;
+        match Transaction::request(&snapshot, self.draft, self.isolation) {
+            Ok(request) => snapshot.handle().commit(request),
+            Err(nothing) => Ok(nothing),
+        }
+    }
+
+    /// Puts the commit into the order of commits.
+    pub(crate) fn commit_later(self) -> Result<Ticket> {
+        let snapshot = self.snapshot;
+        let handle = snapshot.handle();
+        match Transaction::request(&snapshot, self.draft, self.isolation) {
+            Ok(request) => Ticket::of(handle, request),
+            Err(nothing) => Ok(Ticket::of_nothing(handle, nothing)),
+        }
+    }
+
+    /// What is to be committed, or the outcome of a transaction that only reads.
+    fn request(
+        snapshot: &Snapshot,
+        draft: Draft,
+        isolation: Isolation,
+    ) -> std::result::Result<Request, Committed> {
+        let revision = snapshot.revision();
         if draft.is_read_only() {
             // All reads were of one snapshot: equivalent to a commit at its revision.
-            return Ok(Committed {
-                revision: snapshot,
+            return Err(Committed {
+                revision,
                 deleted: 0,
                 changed: false,
             });
         }
-        let shared = self.snapshot.handle();
-        shared.commit(draft.into_request(shared, snapshot, self.isolation))
+        Ok(draft.into_request(snapshot.handle(), revision, isolation))
     }
 
     /// Discards the transaction. Dropping it does the same.

@@ -87,6 +87,21 @@ pub fn resident_bytes() -> Fallible<u64> {
     Ok(field(&text, "VmRSS:").ok_or("no VmRSS in /proc/self/status")? << 10)
 }
 
+/// How long all threads of this process have run on a processor, in steps of 10 ms.
+pub fn processor_time() -> Fallible<Duration> {
+    /// The fields `utime` and `stime` of `/proc/self/stat`, counted behind the name of the program.
+    const FIELDS: std::ops::Range<usize> = 11..13;
+    let text = fs::read_to_string("/proc/self/stat")?;
+    let behind_name = text.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = behind_name.split_ascii_whitespace().collect();
+    let fields = fields.get(FIELDS).ok_or("/proc/self/stat is short")?;
+    let ticks = fields.iter().map(|field| field.parse::<u64>());
+    let ticks = ticks.sum::<Result<u64, _>>()?;
+    Ok(Duration::from_secs_f64(
+        ticks as f64 / rustix::param::clock_ticks_per_second() as f64,
+    ))
+}
+
 /// The memory of this process that no file stands behind, in bytes. Pages of files, mapped or
 /// cached, are the kernel's to give and take.
 pub fn anonymous_bytes() -> Fallible<u64> {

@@ -50,7 +50,8 @@ pub mod atomic {
 #[cfg(not(bowline_shuttle))]
 pub mod thread {
     pub use std::thread::{
-        Builder, JoinHandle, Scope, Thread, current, park, scope, sleep, spawn, yield_now,
+        Builder, JoinHandle, Scope, Thread, current, panicking, park, park_timeout, scope, sleep,
+        spawn, yield_now,
     };
 
     /// Starts a thread of a scope; `false` when the system has none to give.

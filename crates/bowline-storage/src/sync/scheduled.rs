@@ -335,9 +335,23 @@ pub mod atomic {
 
 /// Shuttle's threads.
 pub mod thread {
+    use std::time::Duration;
+
+    use shuttle::rand::Rng;
+
     pub use shuttle::thread::{
         Builder, JoinHandle, Scope, Thread, current, park, scope, sleep, spawn, yield_now,
     };
+
+    pub use std::thread::panicking;
+
+    /// Until it is unparked or, one time in four, not at all.
+    pub fn park_timeout(_timeout: Duration) {
+        match shuttle::rand::thread_rng().gen_ratio(1, 4) {
+            true => super::step(),
+            false => park(),
+        }
+    }
 
     /// Starts a thread of a scope.
     pub(crate) fn spawn_in<'scope>(

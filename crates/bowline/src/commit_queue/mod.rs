@@ -22,8 +22,16 @@
 //! of a few groups before it parks. Under steady load this costs no processor time, because few threads
 //! have to be woken (docs/benchmarks.md); an occasional writer spins for up to a millisecond.
 //!
+//! A request may also be put into the queue by a caller who does not wait ([`Ticket`](crate::Ticket)): then no thread sits on its seat. The
+//! lead goes to the first seat that has one. If none has, nobody leads until somebody comes or waits, and takes along what
+//! stands before it; where nobody will, the commit thread leads.
+//!
 //! Invariants:
 //!
+//! - A seat is in the queue until the leader of its group takes it. Groups are taken from the front: a leader's own request
+//!   is decided behind all that came before it.
+//! - While a thread sits on a seat in the queue, somebody leads. Only a seat in the queue leads: one that a group has
+//!   taken may be done before its thread looks, and the lead would be lost with it.
 //! - Requests are decided one at a time, each against all decisions before it, published or not: the
 //!   newest versions in the memtable include those of the group in progress.
 //! - A refused request changes nothing.
@@ -36,16 +44,18 @@
 
 mod decide;
 mod request;
+mod seat;
 #[cfg(all(test, not(bowline_shuttle)))]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bowline_storage::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use bowline_storage::sync::thread::{self, Thread};
-use bowline_storage::sync::{Instant, Mutex};
+use bowline_storage::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use bowline_storage::sync::thread;
+use bowline_storage::sync::{Condvar, Instant, Mutex};
 use bowline_types::Revision;
+use smallvec::SmallVec;
 
 use bowline_core::error::{Error, Result};
 use bowline_core::options::Limits;
@@ -54,6 +64,8 @@ use bowline_core::write::writer::Collect;
 use decide::{Outcomes, Scratch, Surroundings, decide_all};
 use request::Prepared;
 pub(crate) use request::{Request, TreeRange};
+pub(crate) use seat::Seat;
+use seat::State;
 
 /// The result of a commit.
 ///
@@ -80,23 +92,30 @@ pub struct Committed {
 /// The limit on the requests of a group without the leader's, in encoded bytes.
 pub(crate) const MEMBERS_MAX_BYTES: u64 = 8 << 20;
 
-const WAITING: u8 = 0;
-const LEAD: u8 = 1;
-const DONE: u8 = 2;
-
-/// A parked committer.
-#[derive(Debug)]
-struct Seat {
-    state: AtomicU8,
-    thread: Thread,
-    request: Mutex<Option<Prepared>>,
-    outcome: Mutex<Option<Result<Committed>>>,
-}
+/// Tickets under way, and their bytes. Who wants another one waits for it.
+const LATER_MAX: usize = 1024;
+const LATER_MAX_BYTES: u64 = MEMBERS_MAX_BYTES;
 
 #[derive(Debug, Default)]
 struct Queue {
     is_led: bool,
     waiting: Vec<Arc<Seat>>,
+    /// Of the requests that wait, encoded.
+    bytes: u64,
+}
+
+/// What the commit thread waits for.
+#[derive(Debug, Default)]
+struct CommitThread {
+    state: Mutex<CommitThreadState>,
+    condition: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct CommitThreadState {
+    /// Somebody needs a leader, or may.
+    is_wanted: bool,
+    is_over: bool,
 }
 
 /// The queue and the leader's state.
@@ -115,6 +134,7 @@ pub(crate) struct CommitQueue {
     /// The largest request, encoded: [`Limits::TRANSACTION_SIZE_BYTES`], or less in a test.
     request_bytes_max: AtomicU64,
     scratch: Mutex<Scratch>,
+    commit_thread: CommitThread,
 }
 
 impl CommitQueue {
@@ -128,81 +148,117 @@ impl CommitQueue {
             group_ns: AtomicU64::new(100_000),
             request_bytes_max: AtomicU64::new(Limits::TRANSACTION_SIZE_BYTES),
             scratch: Mutex::new(Scratch::default()),
+            commit_thread: CommitThread::default(),
         }
     }
 
     /// Commits a request. Returns when it is decided and, with the default durability, flushed.
     pub(crate) fn commit(&self, core: &Core, request: Request) -> Result<Committed> {
+        self.enter(core, self.prepare(core, request)?)
+    }
+
+    /// Puts a request into the order of commits, and does not wait for it: unless so many are under way that the
+    /// newest has to be waited for.
+    pub(crate) fn commit_later(&self, core: &Core, request: Request) -> Result<Arc<Seat>> {
+        let request = self.prepare(core, request)?;
+        self.check_size(&request)?;
+        let seat = Seat::of_ticket(request);
+        let are_too_many = {
+            let mut queue = self.queue.lock();
+            self.push(&mut queue, &seat);
+            queue.waiting.len() > LATER_MAX || queue.bytes > LATER_MAX_BYTES
+        };
+        if are_too_many {
+            self.wait_for(core, &seat);
+        }
+        Ok(seat)
+    }
+
+    fn prepare(&self, core: &Core, request: Request) -> Result<Prepared> {
         let may_be_blind = !core.hub.is_watched() && !self.has_leases.load(Ordering::Relaxed);
-        self.enter(core, request.prepare(&core.engine, may_be_blind)?)
+        request.prepare(&core.engine, may_be_blind)
+    }
+
+    fn check_size(&self, request: &Prepared) -> Result<()> {
+        let size = request.encoded_bytes;
+        let limit = self.request_bytes_max.load(Ordering::Relaxed);
+        match size > limit {
+            true => Err(Error::TransactionTooLarge { size, limit }),
+            false => Ok(()),
+        }
+    }
+
+    fn push(&self, queue: &mut Queue, seat: &Arc<Seat>) {
+        queue.waiting.push(seat.clone());
+        queue.bytes += seat.request_bytes.unwrap_or(0);
+        self.waiting.store(queue.waiting.len(), Ordering::Release);
     }
 
     /// Commits a request whose keys have been looked up: in the group of another, or as the leader.
     fn enter(&self, core: &Core, request: Prepared) -> Result<Committed> {
-        let size = request.encoded_bytes;
-        let limit = self.request_bytes_max.load(Ordering::Relaxed);
-        if size > limit {
-            return Err(Error::TransactionTooLarge { size, limit });
-        }
+        self.check_size(&request)?;
         let seat = {
             let mut queue = self.queue.lock();
-            if !queue.is_led {
+            if !queue.is_led && queue.waiting.is_empty() {
                 queue.is_led = true;
                 drop(queue);
-                return self.lead(core, request);
+                return self.lead_own(core, request);
             }
-            let seat = Arc::new(Seat {
-                state: AtomicU8::new(WAITING),
-                thread: thread::current(),
-                request: Mutex::new(Some(request)),
-                outcome: Mutex::new(None),
-            });
-            queue.waiting.push(seat.clone());
-            self.waiting.store(queue.waiting.len(), Ordering::Release);
+            let seat = Seat::of_thread(Some(request));
+            self.push(&mut queue, &seat);
+            // Before it are only seats on which nobody sits.
+            if !queue.is_led {
+                queue.is_led = seat.begin_lead();
+            }
             seat
         };
-        self.linger(&seat);
+        self.sit(core, &seat);
+        seat.take_outcome()
+    }
+
+    /// Waits until a seat is done, or leads its group.
+    pub(crate) fn wait_for(&self, core: &Core, seat: &Arc<Seat>) {
+        if seat.is_done() {
+            return;
+        }
+        {
+            let mut queue = self.queue.lock();
+            seat.register_thread();
+            // One that was taken from the queue is done in a moment, and cannot lead.
+            if !queue.is_led && queue.waiting.iter().any(|it| Arc::ptr_eq(it, seat)) {
+                queue.is_led = seat.begin_lead();
+            }
+        }
+        self.sit(core, seat);
+    }
+
+    /// Waits until a seat is done that a thread is registered for; leads when the lead comes to it.
+    fn sit(&self, core: &Core, seat: &Arc<Seat>) {
+        let _leaves = Leaves { queue: self, seat };
+        self.linger(seat);
         loop {
-            match seat.state.load(Ordering::Acquire) {
-                WAITING => thread::park(),
-                LEAD => {
-                    let own = seat.request.lock().take();
-                    return match own {
-                        Some(request) => self.lead(core, request),
-                        None => Err(internal("a leader has no request")),
-                    };
-                }
-                _ => {
-                    let outcome = seat.outcome.lock().take();
-                    return outcome
-                        .unwrap_or_else(|| Err(internal("a commit group gave no outcome")));
-                }
+            match seat.state() {
+                State::Waiting => thread::park(),
+                State::Leads => self.lead_waiting(core, Some(seat)),
+                State::Done => return,
             }
         }
     }
 
-    fn lead(&self, core: &Core, own: Prepared) -> Result<Committed> {
+    /// Leads a group with the own request at its front: nothing waited before it.
+    fn lead_own(&self, core: &Core, own: Prepared) -> Result<Committed> {
         // Hands over the lead also on a panic.
         let handover = Handover { queue: self };
         let cohort = self.last_group.load(Ordering::Relaxed);
         if cohort > 1 {
-            self.gather(cohort);
+            self.gather(cohort - 1);
         }
-        let members = Members(self.take_members());
+        let members = Members(self.take_members(MEMBERS_MAX_BYTES));
         let outcomes = if members.0.is_empty() {
             self.last_group.store(1, Ordering::Relaxed);
             self.run_group(core, &[&own])
         } else {
-            let mut requests = Vec::with_capacity(members.0.len() + 1);
-            requests.push(own);
-            for seat in &members.0 {
-                requests.extend(seat.request.lock().take());
-            }
-            let start = Instant::now();
-            let all: Vec<&Prepared> = requests.iter().collect();
-            let outcomes = self.run_group(core, &all);
-            self.note_group(requests.len(), start.elapsed());
-            outcomes
+            self.run_members(core, Some(own), &members)
         };
         let mut outcomes = outcomes.into_iter();
         let own = outcomes
@@ -211,48 +267,146 @@ impl CommitQueue {
         // Before the members are woken: the first to commit again leads at once and gathers while
         // the others wake, instead of parking again.
         drop(handover);
-        for (seat, outcome) in members.0.iter().zip(outcomes) {
-            seat.finish(outcome);
-        }
+        members.finish(outcomes);
         own
     }
 
+    /// Leads the group at the front of the queue, whether the own seat is in it or behind it.
+    fn lead_waiting(&self, core: &Core, own: Option<&Arc<Seat>>) {
+        let handover = Handover { queue: self };
+        if let Some(own) = own {
+            // The lead may come to it again, if it is not in this group.
+            own.end_lead();
+        }
+        if self.waiting.load(Ordering::Acquire) > 0 {
+            self.gather(self.last_group.load(Ordering::Relaxed));
+        }
+        // Its first request takes the place of a leader's own: it fits, whatever its size.
+        let members = Members(self.take_members(u64::MAX));
+        if members.0.is_empty() {
+            return;
+        }
+        let outcomes = self.run_members(core, None, &members);
+        // As in `lead_own`.
+        drop(handover);
+        members.finish(outcomes.into_iter());
+    }
+
+    /// Runs a group of the own request and those of members.
+    fn run_members(&self, core: &Core, own: Option<Prepared>, members: &Members) -> Outcomes {
+        let mut requests = Vec::with_capacity(members.0.len() + 1);
+        requests.extend(own);
+        for seat in &members.0 {
+            requests.extend(seat.take_request());
+        }
+        let start = Instant::now();
+        let all: SmallVec<[&Prepared; 16]> = requests.iter().collect();
+        let outcomes = self.run_group(core, &all);
+        match requests.len() {
+            1 => self.last_group.store(1, Ordering::Relaxed),
+            members => self.note_group(members, start.elapsed()),
+        }
+        outcomes
+    }
+
     /// Runs `work` in the commit order, in place of a group. No group runs at the same time.
-    pub(crate) fn lead_alone<R>(&self, work: impl FnOnce() -> R) -> R {
+    pub(crate) fn lead_alone<R>(&self, core: &Core, work: impl FnOnce() -> R) -> R {
         let seat = {
             let mut queue = self.queue.lock();
-            if queue.is_led {
-                // A seat without a request cannot become a member.
-                let seat = Arc::new(Seat {
-                    state: AtomicU8::new(WAITING),
-                    thread: thread::current(),
-                    request: Mutex::new(None),
-                    outcome: Mutex::new(None),
-                });
-                queue.waiting.push(seat.clone());
-                self.waiting.store(queue.waiting.len(), Ordering::Release);
-                Some(seat)
-            } else {
+            if !queue.is_led && queue.waiting.is_empty() {
                 queue.is_led = true;
                 None
+            } else {
+                // A seat without a request cannot become a member.
+                let seat = Seat::of_thread(None);
+                self.push(&mut queue, &seat);
+                if !queue.is_led {
+                    queue.is_led = seat.begin_lead();
+                }
+                Some(seat)
             }
         };
-        if let Some(seat) = seat {
-            while seat.state.load(Ordering::Acquire) == WAITING {
-                thread::park();
+        if let Some(seat) = &seat {
+            let _leaves = Leaves { queue: self, seat };
+            loop {
+                match seat.state() {
+                    State::Leads if self.take_if_first(seat) => break,
+                    State::Leads => self.lead_waiting(core, Some(seat)),
+                    State::Waiting | State::Done => thread::park(),
+                }
             }
         }
         let _handover = Handover { queue: self };
         work()
     }
 
-    /// Yields until as many requests wait as the last group had, at most for half a group's time.
+    /// Takes a seat from the front of the queue; false when others are before it.
+    fn take_if_first(&self, seat: &Arc<Seat>) -> bool {
+        let mut queue = self.queue.lock();
+        let is_first = queue
+            .waiting
+            .first()
+            .is_some_and(|first| Arc::ptr_eq(first, seat));
+        if is_first {
+            queue.waiting.remove(0);
+            self.waiting.store(queue.waiting.len(), Ordering::Release);
+        }
+        is_first
+    }
+
+    // --- the commit thread ---
+
+    /// The commit thread: leads where nobody else will, until the database is closed.
+    pub(crate) fn run_commit_thread(&self, core: &Core) {
+        loop {
+            let is_over = {
+                let mut state = self.commit_thread.state.lock();
+                while !state.is_wanted && !state.is_over {
+                    self.commit_thread.condition.wait(&mut state);
+                }
+                state.is_wanted = false;
+                state.is_over
+            };
+            self.lead_if_nobody_does(core);
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    /// Leads a group of what waits, if nobody leads. Returns whether it did. The rest is left to the one whom the
+    /// hand-over chooses.
+    pub(crate) fn lead_if_nobody_does(&self, core: &Core) -> bool {
+        {
+            let mut queue = self.queue.lock();
+            if queue.is_led || queue.waiting.is_empty() {
+                return false;
+            }
+            queue.is_led = true;
+        }
+        self.lead_waiting(core, None);
+        true
+    }
+
+    /// Has the commit thread look whether somebody needs a leader.
+    pub(crate) fn want_commit_thread(&self) {
+        self.commit_thread.state.lock().is_wanted = true;
+        self.commit_thread.condition.notify_all();
+    }
+
+    /// Ends the commit thread.
+    pub(crate) fn end_commit_thread(&self) {
+        self.commit_thread.state.lock().is_over = true;
+        self.commit_thread.condition.notify_all();
+    }
+
+    /// Yields until so many requests wait, at most for half a group's time.
     fn gather(&self, cohort: usize) {
         const GATHER_MAX: Duration = Duration::from_micros(200);
         let took = Duration::from_nanos(self.group_ns.load(Ordering::Relaxed));
         let wait_max = (took / 2).min(GATHER_MAX);
         let start = Instant::now();
-        while self.waiting.load(Ordering::Acquire) + 1 < cohort && start.elapsed() < wait_max {
+        while self.waiting.load(Ordering::Acquire) < cohort && start.elapsed() < wait_max {
             thread::yield_now();
         }
     }
@@ -273,13 +427,13 @@ impl CommitQueue {
         }
         let wait_max = (took * GROUPS).min(WAIT_MAX);
         let start = Instant::now();
-        while seat.state.load(Ordering::Acquire) == WAITING && start.elapsed() < wait_max {
+        while seat.state() == State::Waiting && start.elapsed() < wait_max {
             thread::yield_now();
         }
     }
 
-    /// The waiting requests that fit into a group. The limit refuses no request.
-    fn take_members(&self) -> Vec<Arc<Seat>> {
+    /// The waiting requests that fit into a group: the first if it has at most so many bytes. The limit refuses no request.
+    fn take_members(&self, first_max_bytes: u64) -> Vec<Arc<Seat>> {
         // A request that arrives now joins the next group.
         if self.waiting.load(Ordering::Acquire) == 0 {
             return Vec::new();
@@ -288,17 +442,21 @@ impl CommitQueue {
         let mut bytes = 0;
         let mut count = 0;
         for seat in &queue.waiting {
-            let size = seat.request.lock().as_ref().map(|it| it.encoded_bytes);
-            let Some(size) = size else {
+            let Some(size) = seat.request_bytes else {
                 // A `lead_alone` ends the group; later requests come after it.
                 break;
             };
-            bytes += size;
-            if bytes > MEMBERS_MAX_BYTES {
+            let fits = match count {
+                0 => size <= first_max_bytes,
+                _ => bytes + size <= MEMBERS_MAX_BYTES,
+            };
+            if !fits {
                 break;
             }
+            bytes += size;
             count += 1;
         }
+        queue.bytes -= bytes;
         let members = queue.waiting.drain(..count).collect();
         self.waiting.store(queue.waiting.len(), Ordering::Release);
         members
@@ -389,28 +547,28 @@ fn all_failed(count: usize, error: &bowline_storage::Error) -> Outcomes {
     (0..count).map(|_| Err(error.clone().into())).collect()
 }
 
-impl Seat {
-    fn finish(&self, outcome: Result<Committed>) {
-        *self.outcome.lock() = Some(outcome);
-        self.state.store(DONE, Ordering::Release);
-        self.thread.unpark();
-    }
-}
-
 /// The members of a group. If the leader panics, dropping them gives each an error.
 struct Members(Vec<Arc<Seat>>);
+
+impl Members {
+    fn finish(&self, outcomes: impl Iterator<Item = Result<Committed>>) {
+        for (seat, outcome) in self.0.iter().zip(outcomes) {
+            seat.finish(outcome);
+        }
+    }
+}
 
 impl Drop for Members {
     fn drop(&mut self) {
         for seat in &self.0 {
-            if seat.state.load(Ordering::Acquire) != DONE {
+            if !seat.is_done() {
                 seat.finish(Err(internal("the leader of the commit group panicked")));
             }
         }
     }
 }
 
-/// Hands over the lead when dropped, also on a panic.
+/// Hands over the lead when dropped, also on a panic: to the first seat on which a thread sits.
 struct Handover<'a> {
     queue: &'a CommitQueue,
 }
@@ -418,16 +576,45 @@ struct Handover<'a> {
 impl Drop for Handover<'_> {
     fn drop(&mut self) {
         let mut queue = self.queue.queue.lock();
-        if queue.waiting.is_empty() {
-            queue.is_led = false;
+        if queue.waiting.iter().any(|seat| seat.give_lead()) {
             return;
         }
-        let next = queue.waiting.remove(0);
-        self.queue
-            .waiting
-            .store(queue.waiting.len(), Ordering::Release);
+        queue.is_led = false;
+        let needs_another = queue.waiting.iter().any(|seat| seat.needs_another());
         drop(queue);
-        next.state.store(LEAD, Ordering::Release);
-        next.thread.unpark();
+        if needs_another {
+            self.queue.want_commit_thread();
+        }
+    }
+}
+
+/// A thread that leaves its seat, in the end or on a panic: then nobody is to wait for it, and the lead must not stay
+/// with it.
+struct Leaves<'a> {
+    queue: &'a CommitQueue,
+    seat: &'a Arc<Seat>,
+}
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        if !thread::panicking() || self.seat.is_done() {
+            return;
+        }
+        let mut queue = self.queue.queue.lock();
+        let place = queue
+            .waiting
+            .iter()
+            .position(|it| Arc::ptr_eq(it, self.seat));
+        if let Some(place) = place {
+            queue.waiting.remove(place);
+            queue.bytes -= self.seat.request_bytes.unwrap_or(0);
+            self.queue
+                .waiting
+                .store(queue.waiting.len(), Ordering::Release);
+        }
+        drop(queue);
+        if self.seat.state() == State::Leads {
+            drop(Handover { queue: self.queue });
+        }
     }
 }

@@ -35,7 +35,7 @@ fn in_one_group(db: &Db, works: Vec<Work<'_>>) -> Vec<Result<()>> {
     };
     thread::scope(|scope| {
         // The test leads until all committers wait. The first of them then leads the others.
-        let threads = queue.lead_alone(|| {
+        let threads = queue.lead_alone(&db.handle().core, || {
             let start = |(number, work)| {
                 let thread = scope.spawn(work);
                 wait_for(number + 1);

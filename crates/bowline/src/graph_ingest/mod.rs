@@ -276,7 +276,7 @@ impl GraphIngest {
             Err(Error::MissingBlock { .. }) if core.engine.visible() >= revision => None,
             written => Some(written?),
         };
-        let committed = self.handle.queue.lead_alone(|| {
+        let committed = self.handle.queue.lead_alone(core, || {
             let ingestion = core.engine.begin_ingest()?;
             let next = ingestion.next_revision();
             let written = match written.filter(|_| revision == next) {

@@ -27,6 +27,7 @@ mod read_only_race;
 mod regressions;
 mod support;
 mod tck;
+mod tickets;
 mod transactions;
 mod upkeep;
 mod watch;

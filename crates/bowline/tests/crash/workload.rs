@@ -6,12 +6,12 @@
 //! last mark and the last step issued. Grants and revocations of empty leases take no revision, so
 //! a revision alone does not name a step.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use bowline::{
     Background, BlobOptions, CountersSnapshot, Db, DbBuilder, Durability, Error, Expected, History,
-    LeaseId, Revision,
+    LeaseId, Revision, Ticket,
 };
 use bowline_testing::disk::{Inode, Operation};
 use bowline_testing::lease_id;
@@ -274,7 +274,15 @@ impl Run {
         );
         let mut rng = self.rng.clone();
         let write = |writer: u64, mut rng: fastrand::Rng| {
+            // Every other writer has several commits under way.
+            let under_way_max = 4 * (writer as usize % 2);
+            let mut under_way = VecDeque::new();
             let mut written = Vec::new();
+            let mut settle = |(ticket, changes, issued_at): (Ticket, _, _)| {
+                let committed = ticket.wait().expect("blind writes do not conflict");
+                disk.mark(first + (committed.revision - base));
+                written.push((committed.revision, changes, issued_at));
+            };
             for number in 0..each {
                 // Keys of its own and shared ones; each change is one that takes a revision.
                 let own = format!("own-{writer}-{}", number % 7).into_bytes();
@@ -288,11 +296,13 @@ impl Run {
                 for change in &changes {
                     stage(&mut transaction, change).expect("it is staged");
                 }
-                let committed = transaction.commit().expect("blind writes do not conflict");
-                let revision = committed.revision;
-                disk.mark(first + (revision - base));
-                written.push((revision, changes, issued_at));
+                let ticket = db.commit_later(transaction).expect("it has a place");
+                under_way.push_back((ticket, changes, issued_at));
+                while under_way.len() > under_way_max {
+                    under_way.drain(..1).for_each(&mut settle);
+                }
             }
+            under_way.into_iter().for_each(settle);
             written
         };
         let mut written = Vec::new();

@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bowline::{Db, Error, Expected, Revision};
 use bowline_storage::sync::atomic::{AtomicU64, Ordering};
@@ -140,6 +141,54 @@ fn a_leader_that_panics_leaves_nobody_waiting() {
             .sum();
         assert_eq!(panicked, 1);
         assert_eq!((get(&db, "before"), get(&db, "k")), (7, 0));
+    });
+}
+
+/// Commits under way, waited for in every way and in any order, beside commits that are waited for: each is done, in the
+/// order in which one thread made them, and visible when it is. A ticket that nobody leads is a deadlock.
+#[test]
+fn every_ticket_is_done() {
+    explore("every_ticket_is_done", 6_000, || {
+        let db = database();
+        let threads: Vec<_> = (0..3_u64)
+            .map(|number| {
+                let db = db.clone();
+                thread::spawn(move || {
+                    let own = format!("own-{number}");
+                    let first = db.put_later(&own, bytes(1)).expect("a place");
+                    let second = db.put_later(&own, bytes(2)).expect("a place");
+                    if number == 0 {
+                        // Nobody waits for the first; the second has both done.
+                        drop(first);
+                        second.wait().expect("a put");
+                        assert_eq!(get(&db, &own), 2);
+                        return;
+                    }
+                    if number == 1 {
+                        db.put("shared", bytes(1)).expect("a put");
+                        assert!(first.is_done() && second.is_done());
+                    }
+                    let mut second = second;
+                    let later = loop {
+                        match second.wait_timeout(Duration::from_secs(1)) {
+                            Ok(outcome) => break outcome.expect("a put").revision,
+                            Err(ticket) => second = ticket,
+                        }
+                    };
+                    assert!(db.revision() >= later, "visible before it is done");
+                    assert!(first.is_done(), "it stood before");
+                    assert!(first.wait().expect("a put").revision < later);
+                })
+            })
+            .collect();
+        // Dropped with nobody behind it.
+        drop(db.put_later("dropped", bytes(3)).expect("a place"));
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        let seen = db.wait_for_revision(Revision::new(9), Duration::from_secs(60));
+        assert!(seen.expect("it is open"));
+        assert_eq!(get(&db, "dropped"), 3);
     });
 }
 

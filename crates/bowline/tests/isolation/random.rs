@@ -12,7 +12,7 @@ use crate::keys::{
     self, ABSENT, BLOCKS, KIND, block_key, edge_key, list_bytes, seen_block, seen_bytes, seen_edge,
     seen_entry, value_bytes,
 };
-use crate::session::Session;
+use crate::session::{Session, TICKETS};
 use crate::world::{Flavour, Shared};
 
 /// A transaction under way.
@@ -65,10 +65,17 @@ impl Attempt {
             tx.rollback();
             return session.rolled_back(record);
         }
+        let later = session.takes_ticket();
+        if later {
+            record.process += TICKETS;
+        }
         if session.shared.has_markers && !writes.is_empty() {
             let (key, number) = (format!("m/{}", record.process), session.shared.number());
             tx.put(&key, value_bytes(number, 0)).expect("put");
             record.ops.push(Op::Write { key, value: number });
+        }
+        if later {
+            return session.commit_later(tx, record);
         }
         let result = tx.commit();
         session.end(record, result);

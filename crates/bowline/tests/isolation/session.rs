@@ -4,7 +4,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bowline::{BlockId, Committed, Db, Direction, Error, Expected, Range, Revision, Snapshot};
+use bowline::{
+    BlockId, Committed, Db, Direction, Error, Expected, Range, Revision, Snapshot, Ticket,
+};
 use bowline_testing::isolation::{Op, Outcome, Transaction};
 
 use crate::keys::{
@@ -15,6 +17,8 @@ use crate::world::{Flavour, Shared};
 
 /// Snapshots count as processes of their own, since they overlap their thread's transactions.
 const SNAPSHOTS: u64 = 1000;
+/// So do commits that are under way while their thread goes on.
+pub const TICKETS: u64 = 2000;
 
 pub struct Session<'a> {
     pub shared: &'a Shared,
@@ -23,6 +27,7 @@ pub struct Session<'a> {
     process: u64,
     done: Vec<Transaction>,
     held: Option<(Snapshot, Transaction)>,
+    under_way: Option<(Ticket, Transaction)>,
 }
 
 impl<'a> Session<'a> {
@@ -34,6 +39,7 @@ impl<'a> Session<'a> {
             process,
             done: Vec::new(),
             held: None,
+            under_way: None,
         }
     }
 
@@ -49,7 +55,11 @@ impl<'a> Session<'a> {
             } else {
                 self.transaction();
             }
+            if self.rng.bool() {
+                self.wait_for_ticket();
+            }
         }
+        self.wait_for_ticket();
         self.let_go();
         self.done
     }
@@ -114,6 +124,24 @@ impl<'a> Session<'a> {
             transaction.completed = Some(self.shared.tick());
         }
         self.done.push(transaction);
+    }
+
+    /// Whether the next commit is not waited for.
+    pub fn takes_ticket(&mut self) -> bool {
+        self.under_way.is_none() && self.rng.u8(0..4) == 0
+    }
+
+    /// Commits, and goes on meanwhile.
+    pub fn commit_later(&mut self, transaction: bowline::Transaction, record: Transaction) {
+        let ticket = self.db.commit_later(transaction).expect("it has a place");
+        self.under_way = Some((ticket, record));
+    }
+
+    fn wait_for_ticket(&mut self) {
+        if let Some((ticket, record)) = self.under_way.take() {
+            let result = ticket.wait();
+            self.end(record, result);
+        }
     }
 
     /// Notes that it was given up. Nobody else decides that, so it holds after a crash, too.

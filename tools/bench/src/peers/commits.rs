@@ -9,14 +9,15 @@ use fastrand::Rng;
 use super::stage::{Dataset, F, Stage};
 use crate::data::{LARGE_VALUE_BYTES, VALUE_BYTES, fill, is_value_of, key};
 use crate::fallible::Fallible;
-use crate::machine::{RAW_BYTES, RawFile};
+use crate::machine::{RAW_BYTES, RawFile, processor_time};
 use crate::measure::{Row, Sample, Turn, Void, check};
 use crate::result::{Bound, Unit};
 use crate::store::{BATCHED_EVERY, Store, flushing};
-use crate::timing::{Timed, run_on};
+use crate::timing::{Timed, run_for, run_on, time};
 
 pub const ONE: &str = "S1 durable commit, 1 thread";
 pub const SIXTEEN: &str = "S2 durable commit, 16 threads";
+const UNDER_WAY: &str = "S2t durable commits of 1 thread, 16 under way";
 const SIXTY_FOUR: &str = "S2 durable commit, 64 threads";
 const F_BESIDE: &str = "S1 F in the slices between the commits";
 const BEYOND_F: &str = "S1 P50 of a commit beyond that of F";
@@ -67,6 +68,14 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
             .beside("RocksDB", Some(2.0))
             .beside("SurrealKV", None),
         tail(TAIL_OF_16),
+        Row::new(
+            UNDER_WAY,
+            Unit::PerSecond,
+            stage.names(|system| system.has_tickets),
+            move |turn| under_way(stage, turn),
+        )
+        .over(ONE, 16.0, "of 16 × 1 thread", Some(Bound::AtLeast(0.85)))
+        .over(SIXTEEN, 1.0, "of 16 threads", None),
         durable_by(SIXTY_FOUR, 64, TAIL_OF_64)
             .over(F, 1.0, "of F", None)
             .over(ONE, 64.0, "of 64 × 1 thread", Some(Bound::AtLeast(0.5)))
@@ -191,6 +200,42 @@ pub fn durable(
         None => sample,
     };
     Ok((timed, sample))
+}
+
+/// Commits of one thread that goes on while up to sixteen of them are not durable yet.
+fn under_way(stage: &Stage, turn: Turn) -> Fallible<Sample> {
+    const UNDER_WAY_MAX: usize = 16;
+    let system = stage.system(turn.contestant)?;
+    let store = stage.store(system, Dataset::Durable)?;
+    let tag = turn.seed << 40;
+    let mut rng = Rng::with_seed(turn.seed);
+    let mut commits = store.commits_under_way(UNDER_WAY_MAX)?;
+    let before = Flushed::until_now(stage, &*store);
+    let processor = processor_time()?;
+    let mut last = 0;
+    let mut timed = run_for(turn.sample, 1, || {
+        last = rng.u64(..stage.scale.small);
+        let mut value = [0; VALUE_BYTES];
+        fill(last | tag, &mut value);
+        commits.put(&key(last), &value)
+    })?;
+    let (waited, ()) = time(|| commits.wait())?;
+    timed.elapsed += waited;
+    let processor = processor_time()?.saturating_sub(processor);
+    let flushed = Flushed::until_now(stage, &*store).since(&before);
+    flushed.check(timed.operations, UNDER_WAY_MAX as u64)?;
+    let mut see = |value: &[u8]| {
+        let is_right = is_value_of(value, last | tag, VALUE_BYTES);
+        check(is_right, "a commit is not what is read afterwards")
+    };
+    check(store.reader()?.get(&key(last), &mut see)?, "a key is gone")?;
+    let each_us = processor.as_micros() as f64 / timed.operations as f64;
+    // The latencies are of calls that do not wait, or wait for another one.
+    let sample = Sample {
+        latency: None,
+        ..Sample::rate(timed)
+    };
+    Ok(sample.note("µs of the processors per commit", each_us))
 }
 
 /// Counts of flushes: until a moment, or within a time.

@@ -1,12 +1,14 @@
 //! Bowline itself.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bowline::{Db, Snapshot};
+use bowline::{Db, Snapshot, Ticket};
 
 use super::interface::{
-    BATCHED_EVERY, Counts, Durability, Reader, See, SeeAt, Settings, Store, System, Written,
+    BATCHED_EVERY, Counts, Durability, Reader, See, SeeAt, Settings, Store, System, UnderWay,
+    Written,
 };
 use crate::data::Key;
 use crate::fallible::Fallible;
@@ -20,6 +22,7 @@ pub const BOWLINE: System = System {
     has_budget: true,
     flushes_itself: true,
     is_batched_only: false,
+    has_tickets: true,
     open,
 };
 
@@ -78,6 +81,14 @@ impl Store for Bowline {
         Ok(Box::new(self.db.snapshot()))
     }
 
+    fn commits_under_way(&self, under_way_max: usize) -> Fallible<Box<dyn UnderWay + '_>> {
+        Ok(Box::new(Tickets {
+            db: &self.db,
+            under_way: VecDeque::with_capacity(under_way_max),
+            under_way_max,
+        }))
+    }
+
     fn counts(&self) -> Counts {
         let counters = self.db.stats().engine.counters;
         Counts {
@@ -90,6 +101,31 @@ impl Store for Bowline {
                 merged: counters.compaction_bytes_written + counters.blob_compaction_bytes_written,
             }),
         }
+    }
+}
+
+struct Tickets<'a> {
+    db: &'a Db,
+    under_way: VecDeque<Ticket>,
+    under_way_max: usize,
+}
+
+impl UnderWay for Tickets<'_> {
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Fallible<()> {
+        if self.under_way.len() == self.under_way_max
+            && let Some(oldest) = self.under_way.pop_front()
+        {
+            oldest.wait()?;
+        }
+        self.under_way.push_back(self.db.put_later(key, value)?);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Fallible<()> {
+        for ticket in self.under_way.drain(..) {
+            ticket.wait()?;
+        }
+        Ok(())
     }
 }
 

@@ -18,6 +18,7 @@ pub const FJALL: System = System {
     has_budget: true,
     flushes_itself: false,
     is_batched_only: false,
+    has_tickets: false,
     open,
 };
 

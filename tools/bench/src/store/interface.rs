@@ -75,10 +75,22 @@ pub trait Store: Send + Sync {
     }
     /// A snapshot of the newest state.
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>>;
+    /// Commits by one thread that does not wait for each, where the store can do that.
+    fn commits_under_way(&self, _under_way_max: usize) -> Fallible<Box<dyn UnderWay + '_>> {
+        Err("this store waits for each commit".into())
+    }
     /// What it counts itself.
     fn counts(&self) -> Counts {
         Counts::default()
     }
+}
+
+/// Commits of one thread of which several are under way.
+pub trait UnderWay {
+    /// Sets one key, in a transaction of its own. Waits until no more are under way than may be.
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Fallible<()>;
+    /// Waits until none is.
+    fn wait(&mut self) -> Fallible<()>;
 }
 
 /// A snapshot. Belongs to the thread that made it.
@@ -123,6 +135,8 @@ pub struct System {
     pub flushes_itself: bool,
     /// Whether it is another way to open a store for the row of commits that are not flushed, and in no other row.
     pub is_batched_only: bool,
+    /// Whether a thread can have several commits under way.
+    pub has_tickets: bool,
     pub open: fn(&Path, &Settings) -> Fallible<Box<dyn Store>>,
 }
 

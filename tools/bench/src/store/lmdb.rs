@@ -24,6 +24,7 @@ pub const LMDB: System = System {
     has_budget: false,
     flushes_itself: false,
     is_batched_only: false,
+    has_tickets: false,
     open,
 };
 

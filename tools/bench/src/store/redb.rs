@@ -17,6 +17,7 @@ pub const REDB: System = System {
     has_budget: true,
     flushes_itself: false,
     is_batched_only: false,
+    has_tickets: false,
     open,
 };
 

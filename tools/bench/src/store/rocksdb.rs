@@ -23,6 +23,7 @@ pub const ROCKSDB: System = System {
     has_budget: true,
     flushes_itself: false,
     is_batched_only: false,
+    has_tickets: false,
     open,
 };
 

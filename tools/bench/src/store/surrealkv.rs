@@ -21,6 +21,7 @@ pub const SURREALKV: System = System {
     has_budget: true,
     flushes_itself: false,
     is_batched_only: false,
+    has_tickets: false,
     open,
 };
 
