@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use crate::measure::MACHINE;
-use crate::result::{Bound, Cell, Ratio, RowResult, RunResult, Unit, Verdict};
+use crate::result::{Cell, Ratio, RowResult, RunResult, Unit, Verdict};
 
 /// What has to be known to read the figures.
 pub fn circumstances(run: &RunResult) -> String {
@@ -269,7 +269,7 @@ impl fmt::Display for Goals {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::result::Reference;
+    use crate::result::{Bound, Reference};
     use crate::statistics::Spread;
 
     pub fn cell(contestant: &str, figures: &[f64]) -> Cell {

@@ -89,7 +89,7 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
             .beside("fjall", None)
             .beside("redb", None)
             .beside("LMDB", None)
-            .beside("LMDB, writable map", None)
+            .beside("LMDB map", None)
             .beside("SurrealKV", None),
     ]
 }

@@ -65,9 +65,7 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
             .beside("SurrealKV", None),
         ordinary
             .long()
-            .remark(format!(
-                "the same data through a memtable of 64 MiB, killed behind the last put",
-            ))
+            .remark("the same data through a memtable of 64 MiB, killed behind the last put")
             .bound(Bound::AtMost(0.5e9))
             .beside("RocksDB", None)
             .beside("fjall", None)

@@ -30,7 +30,7 @@ pub const LMDB: System = System {
 
 /// The same with a map that it writes through: no copy of a page, and no call for each.
 pub const LMDB_MAP: System = System {
-    name: "LMDB, writable map",
+    name: "LMDB map",
     configuration: "`Batched` only: `WRITE_MAP | MAP_ASYNC | NO_SYNC`, and a forced flush every 10 ms",
     is_batched_only: true,
     open: open_map,
