@@ -72,9 +72,9 @@ impl Store for Bowline {
     fn add_run(&self) -> Fallible<Option<u64>> {
         self.db.flush()?;
         let stats = self.db.stats().engine;
-        Ok(Some(
-            stats.levels.iter().flatten().map(|level| level.runs).sum(),
-        ))
+        // Those of the tree with the most: that of the keys.
+        let runs = |levels: &Vec<bowline::LevelStats>| levels.iter().map(|level| level.runs).sum();
+        Ok(stats.levels.iter().map(runs).max())
     }
 
     fn reader(&self) -> Fallible<Box<dyn Reader + '_>> {
