@@ -242,6 +242,7 @@ mod tests {
             server_cpu_us: cpu,
             client_cpu_us: 4.0,
             switches: 5.0,
+            syscalls: None,
             errors: 0,
             empty: 0,
         }

@@ -132,7 +132,7 @@ fn a_transaction_sees_its_own_writes_among_many() -> Result<()> {
     tx.put_block(&Block::new(id(0), "own"))?;
     tx.delete_block(id(1))?;
     let blocks = tx.many_blocks(&[id(0), id(1), id(2)])?;
-    let kinds: Vec<_> = blocks.iter().map(|it| Some(&*it.as_ref()?.kind)).collect();
+    let kinds: Vec<_> = blocks.iter().map(|it| it.as_ref()?.kinds.only()).collect();
     assert_eq!(kinds, [Some("own"), None, Some("host")]);
     tx.put_edge(&Edge::new(id(0), "link", id(2)))?;
     tx.delete_edge(id(2), "link", id(2))?;
