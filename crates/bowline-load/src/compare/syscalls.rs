@@ -17,7 +17,7 @@ impl Syscalls {
     pub(crate) fn count(processes: &[u32]) -> Option<Syscalls> {
         let list: Vec<String> = processes.iter().map(u32::to_string).collect();
         let child = Command::new("perf")
-            .args(["stat", "--field-separator", ",", "--event", EVENT, "--pid"])
+            .args(["stat", "-x", ",", "-e", EVENT, "-p"])
             .arg(list.join(","))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -621,6 +621,7 @@ fn a_commit_that_is_applied_again_after_a_later_compaction_is_decided_as_before(
         );
     }
     applier.finish().unwrap();
+    while member.replica.run_background() {}
     assert!(
         matches!(replies[0].result, Err(Refusal::Conflict { .. })),
         "{replies:?}"
