@@ -60,8 +60,8 @@ use bowline_core::error::Result;
 /// #     }
 /// # }
 /// # let db = bowline::Db::in_memory()?;
-/// let revision = block_on(async { bowline::Result::Ok(db.put_later("k", "v")?.await?.revision) })?;
-/// assert_eq!(db.revision(), revision);
+/// let committed = block_on(db.put_later("k", "v")?)?;
+/// assert_eq!(db.revision(), committed.revision);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 ///

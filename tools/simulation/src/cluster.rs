@@ -31,6 +31,8 @@ const VOTE_WITHIN: Duration = Duration::from_millis(5);
 /// On each member: one that reads, and others that also write; fewer where there are users over the network.
 const CLIENTS: usize = 3;
 const CLIENTS_BESIDE_REMOTES: usize = 2;
+/// How often an operator, and what supervises processes, look at them.
+const SUPERVISED_EVERY: Duration = Duration::from_millis(50);
 
 /// The cluster.
 pub(crate) struct Cluster {
@@ -225,7 +227,11 @@ impl Cluster {
         if self.now.as_millis().is_multiple_of(10) {
             self.compare_terms();
         }
-        if self.now.as_millis().is_multiple_of(50) {
+        if self
+            .now
+            .as_millis()
+            .is_multiple_of(SUPERVISED_EVERY.as_millis())
+        {
             (0..self.members.len()).for_each(|member| self.supervise(member));
             for member in self.history.take_repaired() {
                 self.members[member].is_rotten = false;
@@ -255,8 +261,14 @@ impl Cluster {
     fn look_at_damage(&mut self) {
         let newest = self.terms.last_key_value().map_or(0, |(index, _)| *index);
         for member in 0..self.members.len() {
-            for of in self.members[member].take_mended(newest) {
+            for of in self.members[member].take_mended(newest, SUPERVISED_EVERY) {
                 *self.met.entry(format!("mended: {of}")).or_default() += 1;
+            }
+            if let Some(of) = self.members[member].overlooked() {
+                self.fail(format!(
+                    "{} has not found that {of} is damaged",
+                    name(member)
+                ));
             }
         }
         let damaged = self.damaged().count();

@@ -21,7 +21,7 @@ impl Graph {
     /// let ids = ["app", "absent"].map(BlockId::from_name);
     /// db.transact(|tx| tx.put_block(&Block::new(ids[0], "package")))?;
     /// let blocks = db.snapshot().graph().many_blocks(&ids)?;
-    /// assert_eq!(blocks[0].as_ref().map(|block| &block.kind[..]), Some("package"));
+    /// assert_eq!(blocks[0].as_ref().and_then(|block| block.kinds.only()), Some("package"));
     /// assert!(blocks[1].is_none());
     /// # Ok::<(), bowline::Error>(())
     /// ```

@@ -297,6 +297,7 @@ impl Member {
             false => runtime.spawn(start_node(config)),
         };
         self.is_paused = false;
+        self.begin_to_look();
         self.process = Some(Process {
             runtime,
             files,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bowline::vfs::{OpenMode, Vfs};
 
@@ -51,7 +52,12 @@ pub(super) struct Damage {
     path: PathBuf,
     from: usize,
     contents: Vec<u8>,
+    /// For how long a process has run well beside it.
+    overlooked: Duration,
 }
+
+/// A process that runs well for so long has read all of its files, twice.
+const OVERLOOKED_MAX: Duration = Duration::from_secs(10);
 
 impl Damage {
     fn new(of: RotOf, path: PathBuf, at: usize, bytes: &[u8]) -> Damage {
@@ -67,6 +73,7 @@ impl Damage {
             path,
             from: written.start,
             contents: bytes[written].to_vec(),
+            overlooked: Duration::ZERO,
         }
     }
 
@@ -90,14 +97,15 @@ fn in_used(bytes: &[u8], random: &mut fastrand::Rng) -> usize {
     random.usize(0..=end)
 }
 
-fn in_first_half_of_used(bytes: &[u8], random: &mut fastrand::Rng) -> usize {
-    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-    random.usize(0..=end / 2)
-}
-
+/// In a byte that is not zero: zeros may be padding, which nobody reads.
 fn in_written(bytes: &[u8], random: &mut fastrand::Rng) -> usize {
     let written: Vec<_> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
     random.choice(written).unwrap_or(0)
+}
+
+fn in_first_half_of_written(bytes: &[u8], random: &mut fastrand::Rng) -> usize {
+    let end = bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+    in_written(&bytes[..=end / 2], random)
 }
 
 impl Member {
@@ -129,10 +137,9 @@ impl Member {
         let mut names: Vec<_> = names.into_iter().filter(is_such).collect();
         names.sort();
         let (name, place): (_, Place) = match of {
-            RotOf::Table => (random.choice(names), in_first_half),
-            RotOf::Log => (names.into_iter().next(), in_first_half_of_used),
-            RotOf::Manifest => (names.pop(), in_used),
-            RotOf::Identity | RotOf::Vote => (names.pop(), in_written),
+            RotOf::Table => (random.choice(names), in_first_half_of_written),
+            RotOf::Log => (names.into_iter().next(), in_first_half_of_written),
+            RotOf::Manifest | RotOf::Identity | RotOf::Vote => (names.pop(), in_written),
         };
         let path = name.map(|name| Path::new(dir).join(name));
         let damaged = path.and_then(|path| {
@@ -157,9 +164,26 @@ impl Member {
         self.damages.iter().any(|damage| damage.of == RotOf::Log)
     }
 
+    /// Which file the process should have found to be damaged, and have written anew: one that it has in memory.
+    pub(crate) fn overlooked(&self) -> Option<RotOf> {
+        let is_in_memory =
+            |of: RotOf| matches!(of, RotOf::Manifest | RotOf::Identity | RotOf::Vote);
+        let mut damages = self.damages.iter();
+        let overlooked =
+            damages.find(|damage| is_in_memory(damage.of) && damage.overlooked > OVERLOOKED_MAX);
+        overlooked.map(|damage| damage.of)
+    }
+
+    /// A new process has not read anything yet.
+    pub(super) fn begin_to_look(&mut self) {
+        for damage in &mut self.damages {
+            damage.overlooked = Duration::ZERO;
+        }
+    }
+
     /// Looks which damaged files have been written anew or are gone, while the process runs; and whether it has got back
     /// what it lacks, if somebody has applied everything before `newest`. Returns what has been mended.
-    pub(crate) fn take_mended(&mut self, newest: u64) -> Vec<RotOf> {
+    pub(crate) fn take_mended(&mut self, newest: u64, since_last: Duration) -> Vec<RotOf> {
         let mut mended = Vec::new();
         if self.damages.is_empty() && self.lacks.is_none() {
             return mended;
@@ -168,8 +192,13 @@ impl Member {
             return mended;
         };
         let disk = self.disk.clone();
-        for damage in std::mem::take(&mut self.damages) {
+        let disk_is_well = self.disk_delay.is_zero() && !self.is_full() && !self.disk_fails;
+        let is_well = disk_is_well && status.failure.is_none();
+        for mut damage in std::mem::take(&mut self.damages) {
             if damage.is_there(&disk) {
+                if is_well {
+                    damage.overlooked += since_last;
+                }
                 self.damages.push(damage);
                 continue;
             }
