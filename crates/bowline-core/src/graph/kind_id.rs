@@ -11,7 +11,7 @@ pub struct KindId(pub u32);
 pub enum KindIds<'a> {
     /// One, as most blocks have.
     One(KindId),
-    /// None or several: a varint for each. Validated by [`KindIds::read`].
+    /// None or several: a varint for each. Validated by `KindIds::read`.
     Other(&'a [u8]),
 }
 
