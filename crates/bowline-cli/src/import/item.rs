@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use bowline::BlockKinds;
 pub use bowline_types::Attributes;
+use bowline_types::BlockKinds;
 
 /// The attribute that keeps the name a block was given. Ids are hashes of names, so without it a
 /// name could not be shown again.
