@@ -36,7 +36,7 @@ pub mod unread;
 pub use error::{Error, Result};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use node::{
-    Applied, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo, Node,
-    NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status, command_bytes,
-    frozen_contents, restore,
+    Applied, CallerClient, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo,
+    Node, NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status,
+    command_bytes, frozen_contents, restore,
 };

@@ -30,6 +30,7 @@ const TAG_COMPACTED: u8 = b'c';
 const TAG_APPLIED: u8 = b'r';
 const TAG_ALARM: u8 = b'!';
 const TAG_ORDER: u8 = b'o';
+const TAG_USERS: u8 = b'u';
 
 /// `k` + kind id (u32 BE) → the kind's name.
 pub fn kind_key(id: u32) -> [u8; 5] {
@@ -102,8 +103,58 @@ pub fn alarms_prefix() -> [u8; 1] {
     [TAG_ALARM]
 }
 
+/// All records of users, roles and tokens.
+pub fn users_prefix() -> [u8; 1] {
+    [TAG_USERS]
+}
+
+/// `u` `c` → whether authentication is enabled, and the auth revision.
+pub fn users_config_key() -> [u8; 2] {
+    [TAG_USERS, b'c']
+}
+
+/// `u` `u` + name → a user.
+pub fn user_key(name: &str) -> Vec<u8> {
+    [&[TAG_USERS, b'u'], name.as_bytes()].concat()
+}
+
+/// `u` `r` + name → a role.
+pub fn role_key(name: &str) -> Vec<u8> {
+    [&[TAG_USERS, b'r'], name.as_bytes()].concat()
+}
+
+/// `u` `t` + SHA-256 of a token → its session.
+pub fn token_key(hash: &[u8; 32]) -> [u8; 34] {
+    let mut key = [TAG_USERS; 34];
+    key[1] = b't';
+    key[2..].copy_from_slice(hash);
+    key
+}
+
+/// What the record of users under a key is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserRecord<'a> {
+    Config,
+    User(&'a str),
+    Role(&'a str),
+    Token(&'a [u8; 32]),
+}
+
+/// Splits the key of a record of users.
+pub fn split_user_record(key: &[u8]) -> Option<UserRecord<'_>> {
+    let (of, rest) = key.strip_prefix(&[TAG_USERS])?.split_first()?;
+    let name = || std::str::from_utf8(rest).ok();
+    match of {
+        b'c' if rest.is_empty() => Some(UserRecord::Config),
+        b'u' => name().map(UserRecord::User),
+        b'r' => name().map(UserRecord::Role),
+        b't' => rest.try_into().ok().map(UserRecord::Token),
+        _ => None,
+    }
+}
+
 /// All attachments of a lease.
-pub(crate) fn attachment_prefix(id: LeaseId) -> [u8; 9] {
+pub fn attachment_prefix(id: LeaseId) -> [u8; 9] {
     let mut key = [TAG_LEASE_KEY; 9];
     key[1..].copy_from_slice(&id.get().to_be_bytes());
     key

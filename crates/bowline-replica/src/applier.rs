@@ -20,7 +20,7 @@ use bowline_core::watch::Change;
 use bowline_core::write::writer::Collect;
 
 use super::command::{Command, Reply};
-use super::plan::{Effect, LeaseEffect, Place, Plan, Planner};
+use super::plan::{Effect, LeaseEffect, Place, Plan, Planner, TokenEffect};
 use super::{AppliedMark, ApplyState, Replica, trim_history};
 
 /// Applies entries of the log, in order. Made by [`Replica::apply`].
@@ -132,7 +132,7 @@ impl<'a> Applier<'a> {
         let planner = Planner::new(
             &core.engine,
             &core.kinds,
-            &self.state.known,
+            (&self.state.known, &self.replica.tokens),
             self.last,
             Place { index, term },
             wants_reply,
@@ -235,6 +235,21 @@ impl<'a> Applier<'a> {
             Effect::Alarm(member, kind, false) => {
                 self.state.known.alarms.remove(&(member, kind));
                 self.replica.show(&self.state.known);
+            }
+            Effect::Users(users) => {
+                self.state.known.users = users;
+                self.replica.show(&self.state.known);
+            }
+            Effect::Tokens(TokenEffect::Added(token, session)) => {
+                self.replica.tokens.add(token, session);
+            }
+            Effect::Tokens(TokenEffect::Renewed(token, expires_ms)) => {
+                self.replica.tokens.renew(&token, expires_ms);
+            }
+            Effect::Tokens(TokenEffect::Removed(tokens)) => {
+                for token in &tokens {
+                    self.replica.tokens.remove(token);
+                }
             }
             Effect::Compacted(revision) => {
                 self.state.known.compacted = Some(revision);

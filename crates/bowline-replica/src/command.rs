@@ -12,6 +12,8 @@ use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
 use bowline_types::{BlockId, Expected, GraphWrite, Revision, Touched, show_key};
 
+use super::users::{Actor, TokenChange, UsersChange, UsersRefusal};
+
 /// One command.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -86,9 +88,29 @@ pub enum Command {
         /// Whether it is raised.
         is_raised: bool,
     },
+    /// A change of users or roles.
+    Users(UsersChange),
+    /// A change of tokens.
+    Tokens(TokenChange),
+    /// A command, and who asks for it. While authentication is enabled, no command of a client goes without.
+    By {
+        /// Who asks for it.
+        actor: Actor,
+        /// The command, which is none of this kind.
+        command: Box<Command>,
+    },
 }
 
 impl Command {
+    /// The command itself, without who asks for it.
+    #[must_use]
+    pub fn inner(&self) -> &Command {
+        match self {
+            Command::By { command, .. } => command.inner(),
+            command => command,
+        }
+    }
+
     /// Whether a client requests it, rather than a member: then it is refused while the data of members is
     /// known to differ. Alarms can be cleared even then.
     pub(crate) fn is_asked_for(&self) -> bool {
@@ -99,11 +121,14 @@ impl Command {
             | Command::LeaseRevoke { .. }
             | Command::Compact { .. }
             | Command::Graph(_)
-            | Command::Commit(_) => true,
+            | Command::Commit(_)
+            | Command::Users(_) => true,
             Command::LeaseDeleteKeys { expired, .. } => expired.is_none(),
+            Command::By { command, .. } => command.is_asked_for(),
             Command::LeaseExpire { .. }
             | Command::LeaseCheckpoint { .. }
             | Command::LeaseRemaining { .. }
+            | Command::Tokens(_)
             | Command::Alarm { .. } => false,
         }
     }
@@ -122,6 +147,7 @@ impl Command {
             | Command::LeaseRemaining { .. }
             | Command::Alarm { .. } => 1,
             Command::LeaseDeleteKeys { .. } => 2,
+            Command::Users(_) | Command::Tokens(_) | Command::By { .. } => 5,
             Command::Graph(writes) => writes.iter().map(version_of_write).max().unwrap_or(1),
             Command::Commit(commit) => {
                 let of_graph = |write: &CommitWrite| match write {
@@ -141,6 +167,7 @@ impl Command {
             Command::LeaseGrant { .. } => true,
             Command::Graph(writes) => writes.iter().any(takes_space),
             Command::Commit(commit) => commit.takes_space(),
+            Command::By { command, .. } => command.takes_space(),
             _ => false,
         }
     }
@@ -602,6 +629,9 @@ pub enum Refusal {
         /// The limit in bytes.
         limit: u64,
     },
+    /// A change of users is refused, or an actor does not have the rights.
+    #[error(transparent)]
+    Users(#[from] UsersRefusal),
     /// Something exceeds a limit.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]
     TooLarge {

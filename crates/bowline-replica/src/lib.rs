@@ -13,8 +13,8 @@
 //!
 //! Reads go through a [`DbReader`], the part of [`Db`] that reads.
 //!
-//! Modules use only modules below them: `applier`; `plan`, `weigh`; `range`; `work`, `codec`, `restore`; `command`,
-//! `overlay`, `records`, `walked`.
+//! Modules use only modules below them: `applier`; `plan`, `weigh`; `range`, `authorize`; `work`, `codec`, `restore`;
+//! `users` with `command`; `overlay`, `records`, `walked`.
 //!
 //! Invariants:
 //!
@@ -24,6 +24,7 @@
 //! - Applying reads no clock and no setting of this member (`plan`).
 
 mod applier;
+mod authorize;
 mod codec;
 mod command;
 #[cfg(any(test, fuzzing))]
@@ -36,20 +37,22 @@ mod records;
 mod restore;
 #[cfg(test)]
 mod tests;
+mod users;
 mod walked;
 mod weigh;
 mod work;
 
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowline_storage::engine::{
     ArrivingFiles, Engine, FrozenTables, Installed, Replicated, ScanDirection,
 };
 use bowline_storage::log::Log;
-use bowline_storage::sync::Mutex;
 use bowline_storage::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use bowline_storage::sync::{ArcSwap, Mutex};
 use bowline_storage::{Clock, Index};
 use bowline_types::Revision;
 
@@ -61,6 +64,10 @@ pub use codec::{
 pub use command::*;
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
+pub use users::{
+    Access, Actor, Caller, Grant, NAME_BYTES_MAX, Need, Permission, ROOT, Rights, Role, Session,
+    TokenChange, TokenHash, User, Users, UsersChange, UsersRefusal, needs, needs_of_txn,
+};
 pub use work::{PROPOSAL_BYTES_MAX, TXN_BYTES_MAX, TXN_KEYS_MAX, Weight};
 
 pub use bowline_core::lease::{LeaseLeft, Renewal};
@@ -76,6 +83,7 @@ use bowline_core::write::writer;
 use overlay::Overlay;
 use plan::Known;
 use range::refusal;
+use users::Tokens;
 use work::Work;
 
 /// Options for opening a member's database.
@@ -111,6 +119,24 @@ pub struct Replica {
     /// The most bytes of a command's writes.
     writes_max: AtomicU64,
     shown: Mutex<Shown>,
+    /// The users, as of the last applied command. Read without a lock.
+    users: ArcSwap<Users>,
+    /// Whether authentication is enabled: all that a call reads of users while it is not.
+    are_users_enabled: AtomicBool,
+    /// The tokens, as of the last applied command.
+    tokens: Tokens,
+    /// Called after each change of users.
+    users_listener: UsersListener,
+}
+
+/// A function that is called after each change of users.
+#[derive(Default)]
+struct UsersListener(OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+impl std::fmt::Debug for UsersListener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UsersListener").finish_non_exhaustive()
+    }
 }
 
 /// State outside the trees, for readers while entries are applied.
@@ -159,6 +185,10 @@ impl Replica {
             is_out_of_space: AtomicBool::new(false),
             writes_max: AtomicU64::new(Limits::TRANSACTION_SIZE_BYTES),
             shown: Mutex::default(),
+            users: ArcSwap::from_pointee(Users::default()),
+            are_users_enabled: AtomicBool::new(false),
+            tokens: Tokens::default(),
+            users_listener: UsersListener::default(),
         };
         replica.load(&mut replica.state.lock())?;
         Ok((replica, log))
@@ -196,6 +226,9 @@ impl Replica {
             let alarm = alarm.ok_or_else(|| invalid("alarm", scan.key()))?;
             state.known.alarms.insert(alarm);
         }
+        let (users, tokens) = self.load_users()?;
+        state.known.users = Arc::new(users);
+        self.tokens.replace(tokens);
         self.show(&state.known);
         // The tables contain no later compaction: commits may be validated against changes since this one.
         let compacted = state.known.compacted.unwrap_or(Revision::ZERO);
@@ -209,6 +242,14 @@ impl Replica {
     }
 
     fn show(&self, known: &Known) {
+        if !Arc::ptr_eq(&self.users.load_full(), &known.users) {
+            self.users.store(known.users.clone());
+            self.are_users_enabled
+                .store(known.users.is_enabled(), Ordering::Release);
+            if let Some(listener) = self.users_listener.0.get() {
+                listener();
+            }
+        }
         self.is_out_of_space
             .store(known.is_out_of_space(), Ordering::Release);
         *self.shown.lock() = Shown {

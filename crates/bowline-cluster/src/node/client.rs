@@ -7,8 +7,8 @@ use std::time::Duration;
 use bowline::DbReader;
 use bowline::{LeaseId, Revision};
 use bowline_replica::{
-    AlarmKind, Command, Op, Outcome, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX, Txn,
-    TxnReply, Weight, is_valid_ttl,
+    AlarmKind, Caller, Command, Op, Outcome, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX,
+    Txn, TxnReply, Weight, is_valid_ttl,
 };
 use bowline_storage::Clock;
 use bowline_storage::engine;
@@ -91,6 +91,8 @@ pub struct LocalClient {
     core: Arc<Core>,
     proposer: Proposer,
     rounds: ReadRounds,
+    /// Whether its own methods are nobody's; see [`LocalClient::for_callers`].
+    is_for_callers: bool,
 }
 
 impl LocalClient {
@@ -101,6 +103,7 @@ impl LocalClient {
             core,
             proposer,
             rounds,
+            is_for_callers: false,
         }
     }
 
@@ -117,6 +120,29 @@ impl LocalClient {
     /// work) when nothing was done; `Timeout`, `LeaderChanged`, `Stopped` when the outcome is unknown. A
     /// refusal by the applied command is in the reply, not an error.
     pub async fn execute(&self, command: Command) -> Result<Applied> {
+        self.by(self.own_caller()).execute(command).await
+    }
+
+    /// Who the client's own methods are called by.
+    fn own_caller(&self) -> &'static Caller {
+        match self.is_for_callers {
+            true => &Caller::Nobody,
+            false => &Caller::Process,
+        }
+    }
+
+    /// The client of a server: what is done without [`LocalClient::by`] is done for nobody, so that a call whose caller
+    /// was forgotten is refused while authentication is enabled.
+    #[must_use]
+    pub fn for_callers(self) -> LocalClient {
+        LocalClient {
+            is_for_callers: true,
+            ..self
+        }
+    }
+
+    /// Commits a command as it is.
+    pub(super) async fn propose(&self, command: Command) -> Result<Applied> {
         self.core.check_serving()?;
         if self.core.is_learner() {
             return Err(Error::Learner);
@@ -138,7 +164,7 @@ impl LocalClient {
             false => None,
         };
         // Work beyond the bound is refused here: this member alone does it, once.
-        if let Command::Txn(txn) = &command
+        if let Command::Txn(txn) = command.inner()
             && Replica::may_exceed(txn)
         {
             self.weigh(txn).await?;
@@ -177,7 +203,18 @@ impl LocalClient {
     /// # Errors
     /// `Refused` for a revision that cannot be read; `NoLeader`, `Timeout`.
     pub async fn range(&self, op: &RangeOp, level: ReadLevel) -> Result<Read<RangeReply>> {
+        self.by(self.own_caller()).range(op, level).await
+    }
+
+    /// Reads a range if `check` allows it, in the state that is read.
+    pub(super) async fn range_if(
+        &self,
+        op: &RangeOp,
+        level: ReadLevel,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<Read<RangeReply>> {
         let read = || {
+            check()?;
             let (revision, found) = self.core.replica.range(op)?;
             Ok((found?, revision))
         };
@@ -189,7 +226,18 @@ impl LocalClient {
     /// # Errors
     /// As [`LocalClient::range`].
     pub async fn read_txn(&self, txn: &Txn, level: ReadLevel) -> Result<Read<TxnReply>> {
+        self.by(self.own_caller()).read_txn(txn, level).await
+    }
+
+    /// Evaluates a transaction if `check` allows it, in the state that is read.
+    pub(super) async fn read_txn_if(
+        &self,
+        txn: &Txn,
+        level: ReadLevel,
+        check: impl Fn() -> Result<()>,
+    ) -> Result<Read<TxnReply>> {
         let read = || {
+            check()?;
             let (revision, found) = self.core.replica.read_txn(txn)?;
             Ok((found?, revision))
         };
@@ -285,6 +333,15 @@ impl LocalClient {
     /// # Errors
     /// `Refused` for an id in use or a TTL out of bounds; otherwise as [`LocalClient::execute`].
     pub async fn lease_grant(&self, id: i64, ttl: Duration) -> Result<(i64, Applied)> {
+        self.by(self.own_caller()).lease_grant(id, ttl).await
+    }
+
+    pub(super) async fn grant_by(
+        &self,
+        id: i64,
+        ttl: Duration,
+        execute: impl AsyncFn(Command) -> Result<Applied>,
+    ) -> Result<(i64, Applied)> {
         if !is_valid_ttl(ttl) {
             return Err(bowline::Error::InvalidTtl { ttl }.into());
         }
@@ -293,9 +350,7 @@ impl LocalClient {
                 0 => fastrand::i64(1..),
                 id => id,
             };
-            let applied = self
-                .execute(Command::LeaseGrant { id: chosen, ttl })
-                .await?;
+            let applied = execute(Command::LeaseGrant { id: chosen, ttl }).await?;
             match &applied.reply.result {
                 Err(Refusal::LeaseExists { .. }) if id == 0 => {}
                 Err(refusal) => return Err(refusal.clone().into()),
@@ -310,6 +365,14 @@ impl LocalClient {
     /// # Errors
     /// `Refused` when there is no such lease; otherwise as [`LocalClient::execute`].
     pub async fn lease_revoke(&self, id: i64) -> Result<(u64, Applied)> {
+        self.by(self.own_caller()).lease_revoke(id).await
+    }
+
+    pub(super) async fn revoke_by(
+        &self,
+        id: i64,
+        execute: impl AsyncFn(Command) -> Result<Applied>,
+    ) -> Result<(u64, Applied)> {
         let (mut before, mut is_refused) = (0, false);
         loop {
             let is_large = is_refused || self.has_too_many_keys(id).await?;
@@ -317,7 +380,7 @@ impl LocalClient {
                 true => Command::LeaseDeleteKeys { id, expired: None },
                 false => Command::LeaseRevoke { id },
             };
-            let applied = self.execute(command).await?;
+            let applied = execute(command).await?;
             match &applied.reply.result {
                 Ok(Outcome::LeaseKeysDeleted { deleted }) => {
                     before += deleted;
@@ -353,6 +416,10 @@ impl LocalClient {
     /// # Errors
     /// `NoLeader`, `Timeout`.
     pub async fn lease_keep_alive(&self, id: i64) -> Result<Option<Duration>> {
+        self.by(self.own_caller()).lease_keep_alive(id).await
+    }
+
+    pub(super) async fn keep_alive(&self, id: i64) -> Result<Option<Duration>> {
         match self.ask(LeaderRequest::LeaseKeepAlive(id)).await? {
             LeaderResponse::Lease(status) => Ok(status.map(|status| status.granted)),
             other => Err(unexpected(&other)),
@@ -364,6 +431,15 @@ impl LocalClient {
     /// # Errors
     /// `NoLeader`, `Timeout`.
     pub async fn lease_time_to_live(
+        &self,
+        id: i64,
+        with_keys: bool,
+    ) -> Result<Option<LeaseStatus>> {
+        let client = self.by(self.own_caller());
+        client.lease_time_to_live(id, with_keys).await
+    }
+
+    pub(super) async fn time_to_live(
         &self,
         id: i64,
         with_keys: bool,

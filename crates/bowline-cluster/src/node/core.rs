@@ -73,6 +73,8 @@ pub(crate) struct Core {
     pub(crate) failure: Mutex<Option<String>>,
     pub(crate) closing: watch::Sender<bool>,
     pub(crate) leadership: watch::Sender<Leadership>,
+    /// Counts the changes of users in this member's state.
+    pub(crate) users_changes: watch::Sender<u64>,
     pub(crate) counts: Counts,
     pub(crate) log_limits: Arc<LogLimits>,
     /// The start time of the node.

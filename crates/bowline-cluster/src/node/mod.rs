@@ -26,6 +26,7 @@
 
 mod abdication;
 mod admission;
+mod caller;
 mod client;
 mod comparison;
 mod config;
@@ -59,6 +60,7 @@ mod vouching;
 
 pub use crate::raft::waiters::Applied;
 pub use bowline_types::ReadLevel;
+pub use caller::{CallerClient, VisitNeeds};
 pub use client::{Frozen, FrozenTable, LocalClient, NodeMetrics, Status};
 pub use config::NodeConfig;
 pub use core::Leadership;

@@ -187,7 +187,7 @@ pub(crate) fn is_too_deep(command: &Command) -> bool {
             Op::Put(_) | Op::Range(_) | Op::DeleteRange(_) => false,
         })
     }
-    match command {
+    match command.inner() {
         Command::Txn(txn) | Command::UnboundedTxn(txn) => exceeds(txn, TXN_DEPTH_MAX),
         _ => false,
     }
@@ -233,6 +233,8 @@ pub fn command_bytes(command: &Command) -> usize {
         }
     }
     match command {
+        Command::By { command, .. } => 64 + command_bytes(command),
+        Command::Users(_) | Command::Tokens(_) => 512,
         Command::Txn(t) | Command::UnboundedTxn(t) => txn(t),
         Command::Graph(writes) => writes.iter().map(|write| graph_write(write) + 48).sum(),
         Command::Commit(commit) => {

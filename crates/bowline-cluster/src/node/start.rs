@@ -682,6 +682,9 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     let damage = Arc::<super::damage::Damage>::default();
     let noted = damage.clone();
     peers.tell_of_damage(move |reason| noted.note(reason));
+    let users_changes = watch::Sender::new(0);
+    let changes = users_changes.clone();
+    replica.on_users_changed(move || changes.send_modify(|count| *count += 1));
     let core = Arc::new(Core {
         cluster_id,
         member_id,
@@ -713,6 +716,7 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         failure: Mutex::new(None),
         closing: watch::Sender::new(false),
         leadership: watch::Sender::default(),
+        users_changes,
         counts: Counts::default(),
         log_limits: Arc::default(),
         started: tokio::time::Instant::now(),

@@ -25,6 +25,7 @@
 //! the member rather than be skipped: the other members may know it.
 
 mod graph_writes;
+mod users;
 
 use std::time::Duration;
 
@@ -43,7 +44,7 @@ use bowline_types::Revision;
 use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 4;
+pub const COMMAND_VERSION: u8 = 5;
 
 /// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;
@@ -65,6 +66,9 @@ const TAG_LEASE_EXPIRE_GRANTED: u8 = 10;
 const TAG_LEASE_REMAINING: u8 = 11;
 const TAG_TXN: u8 = 12;
 const TAG_LEASE_DELETE_KEYS: u8 = 13;
+const TAG_BY: u8 = 14;
+const TAG_USERS: u8 = 15;
+const TAG_TOKENS: u8 = 16;
 
 const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
@@ -233,6 +237,19 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
         Command::Commit(commit) => {
             out.push(TAG_COMMIT);
             put_commit(commit, out);
+        }
+        Command::By { actor, command } => {
+            out.push(TAG_BY);
+            users::put_actor(actor, out);
+            put_command(command, out);
+        }
+        Command::Users(change) => {
+            out.push(TAG_USERS);
+            users::put_users_change(change, out);
+        }
+        Command::Tokens(change) => {
+            out.push(TAG_TOKENS);
+            users::put_token_change(change, out);
         }
     }
 }
@@ -488,7 +505,17 @@ impl<'a> Decoder<'a> {
     }
 
     fn command(&mut self) -> Decoded<Command> {
-        Ok(match self.u8()? {
+        match self.u8()? {
+            TAG_BY => self.by(),
+            tag => self.command_of_tag(tag),
+        }
+    }
+
+    /// A command that is none with an actor.
+    fn command_of_tag(&mut self, tag: u8) -> Decoded<Command> {
+        Ok(match tag {
+            TAG_USERS => Command::Users(self.users_change()?),
+            TAG_TOKENS => Command::Tokens(self.token_change()?),
             TAG_TXN => Command::Txn(self.txn(0)?),
             TAG_UNBOUNDED_TXN => Command::UnboundedTxn(self.txn(0)?),
             TAG_LEASE_GRANT => Command::LeaseGrant {

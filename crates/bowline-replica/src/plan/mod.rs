@@ -18,8 +18,10 @@
 
 mod commit;
 mod leases;
+mod users;
 
 use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline_storage::engine::{BatchWriter, Engine};
@@ -32,6 +34,7 @@ use super::command::{
 use super::overlay::{Overlaid, Overlay};
 use super::range::{self, Span, entry_holds, for_each, is_below_all, is_newest};
 use super::records;
+use super::users::{Tokens, Users, UsersRefusal};
 use super::work::{self, Work};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
@@ -49,6 +52,7 @@ use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
 use bowline_core::write::writer::{self, Collect, Writer};
 use bowline_types::{GraphWrite, Revision};
+pub(crate) use users::TokenEffect;
 
 /// Replicated state outside the trees; loaded from them at the opening.
 #[derive(Debug, Default, Clone)]
@@ -59,6 +63,8 @@ pub(crate) struct Known {
     pub(crate) compacted: Option<Revision>,
     /// The alarms that are raised.
     pub(crate) alarms: BTreeSet<(u64, AlarmKind)>,
+    /// The users and roles.
+    pub(crate) users: Arc<Users>,
 }
 
 impl Known {
@@ -105,6 +111,8 @@ pub(crate) enum Effect {
     Compacted(Revision),
     Alarm(u64, AlarmKind, bool),
     Kind(KindId, String),
+    Users(Arc<Users>),
+    Tokens(TokenEffect),
 }
 
 /// The effect on a lease.
@@ -146,6 +154,7 @@ pub(crate) struct Planner<'a> {
     engine: &'a Engine,
     kinds: &'a Kinds,
     known: &'a Known,
+    tokens: &'a Tokens,
     /// The last applied revision.
     last: Revision,
     place: Place,
@@ -205,7 +214,7 @@ impl<'a> Planner<'a> {
     pub(crate) fn new(
         engine: &'a Engine,
         kinds: &'a Kinds,
-        known: &'a Known,
+        (known, tokens): (&'a Known, &'a Tokens),
         last: Revision,
         place: Place,
         wants_reply: bool,
@@ -215,6 +224,7 @@ impl<'a> Planner<'a> {
             engine,
             kinds,
             known,
+            tokens,
             last,
             place,
             wants_reply,
@@ -297,7 +307,16 @@ impl<'a> Planner<'a> {
         if self.known.is_corrupt() && command.is_asked_for() {
             return Err(Refusal::Corrupt.into());
         }
+        let (actor, command) = match command {
+            Command::By { actor, command } => (Some(actor), &**command),
+            command => (None, command),
+        };
+        self.check_actor(actor, command)?;
         match command {
+            // The decoder refuses it.
+            Command::By { .. } => Err(Refusal::from(UsersRefusal::InvalidToken).into()),
+            Command::Users(change) => self.change_users(change),
+            Command::Tokens(change) => self.change_tokens(change),
             Command::Txn(txn) => {
                 self.work = Work::of_txn();
                 self.txn(txn).map(Outcome::Txn)
