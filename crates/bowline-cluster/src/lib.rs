@@ -37,6 +37,6 @@ pub use error::{Error, Result};
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use node::{
     Applied, CallerClient, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo,
-    Node, NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status,
+    Node, NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status, VisitNeeds,
     command_bytes, frozen_contents, restore,
 };

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline::Revision;
-use bowline_replica::{Command, Refusal};
+use bowline_replica::{Caller, Command, Refusal};
 
 use crate::config::AutoCompaction;
 use crate::context::{Context, stopped};
@@ -76,7 +76,8 @@ async fn compact(context: &Context, revision: Revision) -> Result<(), String> {
     if revision <= context.client.compacted_revision() {
         return Ok(());
     }
-    let applied = context.client.execute(Command::Compact { revision }).await;
+    let client = context.client.by(&Caller::Process);
+    let applied = client.execute(Command::Compact { revision }).await;
     match applied.map_err(|error| error.to_string())?.reply.result {
         Ok(_) => {
             tracing::info!("the history before revision {revision} was compacted automatically");

@@ -16,6 +16,8 @@ use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
+use crate::credentials::Renewals;
+use crate::login::Hashing;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::read_threads::{ReadThreads, long_threads_max, wide_threads_max};
@@ -51,6 +53,10 @@ pub(crate) struct Context {
     /// The turns of outgoing snapshots. Each holds files, and a thread while its client is slow.
     pub(crate) snapshots: Arc<Semaphore>,
     pub(crate) reply_header: Arc<ReplyHeader>,
+    /// The turns of password hashes.
+    pub(crate) hashing: Hashing,
+    /// The renewals of tokens under way.
+    pub(crate) renewals: Arc<Renewals>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
     /// Incremented when there was no leader for so long that the streams which need one end.
@@ -72,7 +78,10 @@ impl Context {
             has_leader: AtomicBool::new(status.leader.is_some()),
             is_learner: AtomicBool::new(status.is_learner),
             reply_header: Arc::new(ReplyHeader::new(&client)),
-            client,
+            // What a service does without its caller is done for nobody.
+            client: client.for_callers(),
+            hashing: Hashing::default(),
+            renewals: Arc::default(),
             settings,
             metrics: Metrics::default(),
             watches,
@@ -149,6 +158,19 @@ impl Context {
             let now = has_leader && !*self.stopping.borrow();
             std::mem::replace(serving, now) != now
         });
+    }
+
+    /// Looks at the rights of all watches after each change of users, until the server stops.
+    pub(crate) async fn follow_users(self: Arc<Context>) {
+        let mut changes = self.client.users_changes();
+        let mut stopping = self.stopping();
+        loop {
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return },
+                () = stopped(&mut stopping) => return,
+            }
+            self.watches.check_rights(&self.client);
+        }
     }
 
     /// Updates the flags until the server stops.

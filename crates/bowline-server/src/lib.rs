@@ -39,6 +39,7 @@ mod auto_compaction;
 pub mod config;
 mod context;
 mod convert;
+mod credentials;
 mod front;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
@@ -46,6 +47,7 @@ pub mod fuzzing;
 mod gateway;
 mod hosts;
 mod http;
+mod login;
 mod memory;
 mod metrics;
 mod notify;

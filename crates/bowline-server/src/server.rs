@@ -141,7 +141,11 @@ impl Server {
         let memory = Memory::new(settings.client_bytes_max, settings.connection_bytes_max);
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
         let context = Context::new(client, settings, watches, memory).map_err(refused)?;
-        let mut tasks = vec![tokio::spawn(context.clone().follow_node())];
+        let mut tasks = vec![
+            tokio::spawn(context.clone().follow_node()),
+            tokio::spawn(context.clone().expire_tokens()),
+            tokio::spawn(context.clone().follow_users()),
+        ];
         if let Some(setting) = config.auto_compaction {
             let compacting = auto_compaction::run(context.clone(), setting);
             tasks.push(tokio::spawn(compacting));
@@ -208,7 +212,7 @@ impl Server {
     /// An in-process client of the node.
     #[must_use]
     pub fn client(&self) -> LocalClient {
-        self.context.client.clone()
+        self.node.client()
     }
 
     /// Stops accepting, ends streams, lets requests under way finish, and closes the node.

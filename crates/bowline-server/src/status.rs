@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bowline_cluster::Error;
-use bowline_replica::Refusal;
+use bowline_replica::{Refusal, UsersRefusal};
 use http::HeaderMap;
 use tonic::{Code, Status};
 
@@ -110,6 +110,10 @@ pub enum Fault {
     RoleNotFound,
     /// A grant to a role names no permission.
     PermissionNotGiven,
+    /// A change of users is refused, or a caller does not have the rights.
+    Users(UsersRefusal),
+    /// A password was given for a user that has none.
+    NoPasswordUser,
     /// The target of a downgrade is not a version.
     DowngradeVersionMalformed,
     /// A downgrade to that version is not possible.
@@ -267,6 +271,12 @@ impl Fault {
             Fault::PermissionNotGiven => {
                 (Code::InvalidArgument, "etcdserver: permission not given")
             }
+            Fault::Users(refusal) => return users_parts(*refusal),
+            // etcd sends it without a code.
+            Fault::NoPasswordUser => (
+                Code::Unknown,
+                "auth: authentication failed, password was given for no password user",
+            ),
             Fault::UnknownMethod => (Code::Unknown, "etcdserver: unknown method"),
             Fault::DowngradeVersionMalformed => (
                 Code::InvalidArgument,
@@ -293,6 +303,55 @@ impl Fault {
     }
 }
 
+/// The code and text of a refusal of users.
+fn users_parts(refusal: UsersRefusal) -> (Code, Cow<'static, str>) {
+    use UsersRefusal as R;
+    let (code, text) = match refusal {
+        R::UserNameEmpty | R::NoUser => return Fault::UserNameEmpty.parts(),
+        R::UserNotFound => return Fault::UserNotFound.parts(),
+        R::RoleNameEmpty => return Fault::RoleNameEmpty.parts(),
+        R::RoleNotFound => return Fault::RoleNotFound.parts(),
+        R::NotEnabled => return Fault::AuthNotEnabled.parts(),
+        R::InvalidToken => return Fault::InvalidToken.parts(),
+        R::PermissionDenied => return Fault::PermissionDenied.parts(),
+        R::TooManyTokens => return Fault::TooManyRequests.parts(),
+        R::UserExists => (
+            Code::FailedPrecondition,
+            "etcdserver: user name already exists",
+        ),
+        R::RoleExists => (
+            Code::FailedPrecondition,
+            "etcdserver: role name already exists",
+        ),
+        R::RoleNotGranted => (
+            Code::FailedPrecondition,
+            "etcdserver: role is not granted to the user",
+        ),
+        R::PermissionNotGranted => (
+            Code::FailedPrecondition,
+            "etcdserver: permission is not granted to the role",
+        ),
+        R::RootUserMissing => (
+            Code::FailedPrecondition,
+            "etcdserver: root user does not exist",
+        ),
+        R::RootRoleMissing => (
+            Code::FailedPrecondition,
+            "etcdserver: root user does not have root role",
+        ),
+        R::InvalidManagement => (Code::InvalidArgument, "etcdserver: invalid auth management"),
+        R::NameTooLong => return (Code::InvalidArgument, format!("bowline: {refusal}").into()),
+        other => return (Code::Internal, other.to_string().into()),
+    };
+    (code, Cow::Borrowed(text))
+}
+
+impl From<UsersRefusal> for Fault {
+    fn from(refusal: UsersRefusal) -> Fault {
+        Fault::Users(refusal)
+    }
+}
+
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Status {
         let (code, text) = fault.parts();
@@ -311,6 +370,7 @@ impl From<Refusal> for Fault {
             Refusal::DuplicateKey => Fault::DuplicateKey,
             Refusal::NoSpace => Fault::NoSpace,
             Refusal::Corrupt => Fault::CorruptCluster,
+            Refusal::Users(refusal) => refusal.into(),
             Refusal::TooLarge { .. } => Fault::RequestTooLarge,
             Refusal::TooMuchWork { .. } => Fault::TooMuchWork,
             Refusal::TooManyWrites { .. } => Fault::TooManyWrites,

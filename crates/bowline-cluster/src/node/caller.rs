@@ -25,8 +25,10 @@ use crate::error::{Error, Result};
 use crate::raft::waiters::Applied;
 
 /// Visits the needs of a call until one is refused.
-pub type VisitNeeds<'a, 'n> =
-    &'a dyn Fn(&mut dyn FnMut(Need<'n>) -> Result<(), UsersRefusal>) -> Result<(), UsersRefusal>;
+pub type VisitNeeds<'a, 'n> = &'a (
+        dyn Fn(&mut dyn FnMut(Need<'n>) -> Result<(), UsersRefusal>) -> Result<(), UsersRefusal>
+            + Sync
+    );
 
 /// The needs of a call that any user may make.
 fn nothing<'n>(
@@ -192,9 +194,7 @@ impl CallerClient<'_> {
     /// # Errors
     /// As [`LocalClient::lease_grant`].
     pub async fn lease_grant(&self, id: i64, ttl: Duration) -> Result<(i64, Applied)> {
-        self.client
-            .grant_by(id, ttl, async |command| self.execute(command).await)
-            .await
+        self.client.grant_by(id, ttl, *self).await
     }
 
     /// As [`LocalClient::lease_revoke`].
@@ -202,17 +202,15 @@ impl CallerClient<'_> {
     /// # Errors
     /// As [`LocalClient::lease_revoke`].
     pub async fn lease_revoke(&self, id: i64) -> Result<(u64, Applied)> {
-        self.client
-            .revoke_by(id, async |command| self.execute(command).await)
-            .await
+        self.client.revoke_by(id, *self).await
     }
 
-    /// As [`LocalClient::lease_keep_alive`]. Any user may.
+    /// As [`LocalClient::lease_keep_alive`]. Needs the right to write each key of the lease.
     ///
     /// # Errors
     /// As [`LocalClient::lease_keep_alive`].
     pub async fn lease_keep_alive(&self, id: i64) -> Result<Option<Duration>> {
-        self.check_user()?;
+        self.check(|each| each(Need::write_keys_of(id)))?;
         self.client.keep_alive(id).await
     }
 
@@ -229,11 +227,10 @@ impl CallerClient<'_> {
         let found = self.client.time_to_live(id, with_keys).await?;
         let keys = found.iter().flat_map(|status| &status.keys);
         let keys: Vec<&[u8]> = keys.map(|key| &key[..]).collect();
-        let visit = |each: &mut dyn FnMut(Need<'_>) -> Result<(), UsersRefusal>| {
+        self.check(|each| {
             let mut keys = keys.iter();
             keys.try_for_each(|key| each(Need::read(key, &[])))
-        };
-        self.check(visit)?;
+        })?;
         Ok(found)
     }
 

@@ -14,6 +14,7 @@ use bowline_storage::Clock;
 use bowline_storage::engine;
 use bowline_types::ReadLevel;
 
+use super::caller::CallerClient;
 use super::core::{Core, Leadership};
 use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
@@ -340,7 +341,7 @@ impl LocalClient {
         &self,
         id: i64,
         ttl: Duration,
-        execute: impl AsyncFn(Command) -> Result<Applied>,
+        by: CallerClient<'_>,
     ) -> Result<(i64, Applied)> {
         if !is_valid_ttl(ttl) {
             return Err(bowline::Error::InvalidTtl { ttl }.into());
@@ -350,7 +351,7 @@ impl LocalClient {
                 0 => fastrand::i64(1..),
                 id => id,
             };
-            let applied = execute(Command::LeaseGrant { id: chosen, ttl }).await?;
+            let applied = by.execute(Command::LeaseGrant { id: chosen, ttl }).await?;
             match &applied.reply.result {
                 Err(Refusal::LeaseExists { .. }) if id == 0 => {}
                 Err(refusal) => return Err(refusal.clone().into()),
@@ -368,11 +369,7 @@ impl LocalClient {
         self.by(self.own_caller()).lease_revoke(id).await
     }
 
-    pub(super) async fn revoke_by(
-        &self,
-        id: i64,
-        execute: impl AsyncFn(Command) -> Result<Applied>,
-    ) -> Result<(u64, Applied)> {
+    pub(super) async fn revoke_by(&self, id: i64, by: CallerClient<'_>) -> Result<(u64, Applied)> {
         let (mut before, mut is_refused) = (0, false);
         loop {
             let is_large = is_refused || self.has_too_many_keys(id).await?;
@@ -380,7 +377,7 @@ impl LocalClient {
                 true => Command::LeaseDeleteKeys { id, expired: None },
                 false => Command::LeaseRevoke { id },
             };
-            let applied = execute(command).await?;
+            let applied = by.execute(command).await?;
             match &applied.reply.result {
                 Ok(Outcome::LeaseKeysDeleted { deleted }) => {
                     before += deleted;

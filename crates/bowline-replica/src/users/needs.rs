@@ -9,7 +9,8 @@
 //! | writes a block | to write its kinds, and those that it has had |
 //! | writes an edge | to write its kind |
 //! | deletes a block, whose edges go with it | to write all kinds |
-//! | changes users and roles | the role `root` |
+//! | renews a lease | to write each key of it |
+//! | changes users and roles, or compacts | the role `root` |
 //!
 //! All branches of a transaction count, whichever is executed: which one it is would tell something of the keys.
 
@@ -33,8 +34,13 @@ pub enum Need<'a> {
         /// Its end.
         range_end: &'a [u8],
     },
-    /// To write each key of a lease.
-    KeysOfLease(i64),
+    /// To access each key of a lease.
+    KeysOfLease {
+        /// Reading or writing.
+        access: Access,
+        /// The lease.
+        id: i64,
+    },
     /// To access blocks or edges of a kind; `None` is all kinds.
     Kind {
         /// Reading or writing.
@@ -67,6 +73,13 @@ impl<'a> Need<'a> {
             key,
             range_end,
         }
+    }
+
+    /// To write each key of a lease.
+    #[must_use]
+    pub fn write_keys_of(id: i64) -> Need<'a> {
+        let access = Access::Write;
+        Need::KeysOfLease { access, id }
     }
 
     /// To read a kind; `None` is all.
@@ -117,8 +130,8 @@ impl Rights {
                 range_end,
             } => is_met = self.allows_keys(access, key, range_end),
             Need::Kind { access, kind } => is_met = self.allows_kind(access, kind),
-            Need::KeysOfLease(id) => present.keys_of_lease(id, &mut |key| {
-                is_met = self.allows_keys(Access::Write, key, &[]);
+            Need::KeysOfLease { access, id } => present.keys_of_lease(id, &mut |key| {
+                is_met = self.allows_keys(access, key, &[]);
                 is_met
             })?,
             Need::KindsOfBlock(id) => present.kinds_of_block(id, &mut |kind| {
@@ -143,13 +156,13 @@ pub fn needs<'a, E>(
         Command::Txn(txn) | Command::UnboundedTxn(txn) => needs_of_txn(txn, each),
         // Any user may have leases; one without keys harms nobody.
         Command::LeaseGrant { .. } => Ok(()),
-        Command::LeaseRevoke { id } => each(Need::KeysOfLease(*id)),
+        Command::LeaseRevoke { id } => each(Need::write_keys_of(*id)),
         Command::LeaseDeleteKeys { id, expired } => match expired {
-            None => each(Need::KeysOfLease(*id)),
+            None => each(Need::write_keys_of(*id)),
             Some(_) => Ok(()),
         },
         // It takes history away from everybody.
-        Command::Compact { .. } => Ok(()),
+        Command::Compact { .. } => each(Need::Root),
         Command::Graph(writes) => writes
             .iter()
             .try_for_each(|write| needs_of_graph(write, each)),
@@ -200,7 +213,7 @@ fn needs_of_put<'a, E>(
     }
     match put.lease {
         0 => Ok(()),
-        lease => each(Need::KeysOfLease(lease)),
+        lease => each(Need::write_keys_of(lease)),
     }
 }
 
@@ -226,7 +239,7 @@ fn needs_of_commit<'a, E>(
             CommitWrite::Put { key, lease, .. } => {
                 each(Need::write(key, &[]))?;
                 if *lease != 0 {
-                    each(Need::KeysOfLease(*lease))?;
+                    each(Need::write_keys_of(*lease))?;
                 }
             }
             CommitWrite::Delete { key } => each(Need::write(key, &[]))?,

@@ -51,6 +51,8 @@ pub struct Config {
     pub max_traversal_blocks: u64,
     /// The longest time of a query of the graph.
     pub max_query_time: Duration,
+    /// How long a token is valid after its last use.
+    pub auth_token_ttl: Duration,
     /// The most calls under way on one connection.
     pub max_concurrent_streams: u32,
     /// The most connections.
@@ -222,6 +224,7 @@ impl Config {
             max_txn_ops: small("max-txn-ops")? as usize,
             max_traversal_blocks: bounded("max-traversal-blocks")?,
             max_query_time: layers.parse("max-query-time", duration)?,
+            auth_token_ttl: layers.parse("auth-token-ttl", parse::token_ttl)?,
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
@@ -249,6 +252,7 @@ impl Config {
             txn_operations_max: self.max_txn_ops,
             traversal_blocks_max: self.max_traversal_blocks,
             query_time_max: self.max_query_time,
+            auth_token_ttl: self.auth_token_ttl,
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,

@@ -67,6 +67,18 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The time of a token: seconds, as in etcd, or a time with units. At least a second.
+pub(super) fn token_ttl(text: &str) -> Result<Duration, String> {
+    let ttl = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => duration(text)?,
+    };
+    match ttl >= Duration::from_secs(1) {
+        true => Ok(ttl),
+        false => Err(format!("{text:?} is less than a second")),
+    }
+}
+
 /// A time as Go writes it: numbers with units, also with fractions, as in `1h30m` or `1.5h`.
 pub(super) fn go_duration(text: &str) -> Option<Duration> {
     let is_of_number = |c: char| c.is_ascii_digit() || c == '.';

@@ -379,7 +379,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             send_window: stream.send_window,
             begun: stream.begun,
         };
-        let terms = stream.head.terms;
+        let terms = stream.head.terms.clone();
         let mut charge = stream.charge.take();
         if body.len() > SMALL_BYTES {
             let account = &self.account;

@@ -14,6 +14,7 @@ use bowline_cluster::ReadLevel;
 use super::frame::Reason;
 use super::hot::Served;
 use super::hpack::{Decoder, FIELD_BYTES, write_field};
+use crate::credentials::Credentials;
 use crate::service::Terms;
 
 /// The head of a request.
@@ -42,6 +43,8 @@ pub(super) enum Field {
     Grpc,
     Level(ReadLevel),
     NeedsLeader,
+    /// The token of a user.
+    Token,
     /// It changes nothing.
     Ignored,
     /// It makes the head one to be relayed.
@@ -70,6 +73,7 @@ impl Field {
                 _ => Field::Unusual,
             },
             b"hasleader" if value == b"true" => Field::NeedsLeader,
+            b"token" | b"authorization" => Field::Token,
             b"te" | b"grpc-encoding" | b"hasleader" | b"connection" | b"content-length"
             | b"expect" | b"host" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
             | b"upgrade" | b"" => Field::Unusual,
@@ -106,13 +110,14 @@ struct Seen {
     has_type: bool,
     path: Option<Served>,
     has_level: bool,
+    has_token: bool,
     /// A field that is not a pseudo-field.
     has_plain: bool,
     is_unusual: bool,
 }
 
 impl Seen {
-    fn add(&mut self, field: Field, terms: &mut Terms) {
+    fn add(&mut self, field: Field, value: &[u8], terms: &mut Terms) {
         let set = |seen: &mut bool| std::mem::replace(seen, true);
         let is_pseudo = matches!(
             field,
@@ -129,6 +134,10 @@ impl Seen {
             Field::Level(level) => {
                 terms.level = Some(level);
                 set(&mut self.has_level)
+            }
+            Field::Token => {
+                terms.credentials = Credentials::of_token(value);
+                set(&mut self.has_token)
             }
             Field::Ignored => false,
             Field::Unusual => true,
@@ -199,7 +208,7 @@ impl HeadReader {
                 head.is_too_large = true;
                 return list_bytes <= endless_bytes;
             }
-            seen.add(field, &mut head.terms);
+            seen.add(field, value, &mut head.terms);
             write_field(&mut head.block, name, value);
             true
         });
@@ -266,7 +275,7 @@ mod tests {
     fn usual_heads_are_hot() {
         let usual = head(&USUAL);
         assert_eq!(usual.hot, Some(Served::Call(HotMethod::Range)));
-        assert_eq!(usual.terms, Terms::default());
+        assert!(!usual.terms.needs_leader && usual.terms.level.is_none());
         assert_eq!(usual.block, block(&USUAL));
         let more = [
             ("user-agent", "grpc-go/1.81"),

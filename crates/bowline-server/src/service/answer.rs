@@ -9,19 +9,22 @@ use tonic::{Response, Status};
 
 use super::{EncodedReply, LongReply};
 use crate::context::{read_level, respond_applied, respond_at_level};
+use crate::credentials::Credentials;
 
 /// What a client asks for beside the message.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Terms {
     /// Whether the call is to be refused, rather than to wait, while there is no leader.
     pub(crate) needs_leader: bool,
     /// The level of reads, if the metadata names one.
     pub(crate) level: Option<ReadLevel>,
+    /// Who makes the call.
+    pub(crate) credentials: Credentials,
 }
 
 impl Terms {
     /// The level of a read.
-    pub(super) fn level(self, is_serializable: bool) -> ReadLevel {
+    pub(super) fn level(&self, is_serializable: bool) -> ReadLevel {
         match self.level {
             _ if is_serializable => ReadLevel::Eventual,
             Some(level) => level,
@@ -34,6 +37,7 @@ impl Terms {
         Ok(Terms {
             needs_leader: super::needs_leader(metadata),
             level: Some(read_level(metadata, is_serializable)?),
+            credentials: Credentials::of(metadata),
         })
     }
 
@@ -42,6 +46,7 @@ impl Terms {
         Terms {
             needs_leader: super::needs_leader(metadata),
             level: None,
+            credentials: Credentials::of(metadata),
         }
     }
 }

@@ -1,28 +1,21 @@
-//! `etcdserverpb.Auth`: authentication is not enabled.
+//! `etcdserverpb.Auth`: users, roles and tokens, with etcd's replies and refusals.
 //!
-//! There are no users and roles yet. So every reply is that of an etcd without any, and calls that would
-//! create one are refused: a server that accepted a user with a password, and then let everybody in, would be
-//! worse than one that refuses. A `token` in the metadata of other calls is ignored.
+//! Changes are commands; what is read is of a state that is not older than the call. Passwords are hashed, and checked,
+//! before anything is proposed: see [`crate::login`].
 
 use std::sync::Arc;
 
+use bowline_cluster::{Applied, ReadLevel};
+use bowline_proto::authpb;
 use bowline_proto::etcdserverpb as pb;
+use bowline_replica::{Caller, Grant, Need, Permission, ROOT, Users, UsersChange, UsersRefusal};
 use pb::auth_server::Auth;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::check;
-use crate::context::Context;
-use crate::status::Fault;
-
-/// The refusal of calls that would create users or roles, or enable authentication.
-const UNSUPPORTED: Fault = Fault::Unsupported(
-    "etcdserver: users and roles are not supported yet: leave authentication disabled, and let only \
-     trusted machines reach --listen-client-urls",
-);
-
-/// etcd's first authentication revision.
-const REVISION: u64 = 1;
+use crate::context::{Context, respond_applied};
+use crate::status::{Fault, status};
 
 /// The authentication service.
 #[derive(Debug, Clone)]
@@ -35,11 +28,85 @@ impl AuthService {
         AuthService { context }
     }
 
-    /// Refuses for the general reasons of [`super::check`], or else with `fault`.
-    fn refuse<T>(&self, metadata: &MetadataMap, fault: Fault) -> Result<Response<T>, Status> {
+    /// Makes a change on behalf of a call.
+    async fn change(&self, metadata: &MetadataMap, change: UsersChange) -> Result<Applied, Status> {
         check(&self.context, metadata)?;
-        Err(fault.into())
+        let caller = self.context.caller_of(metadata).await?;
+        let client = self.context.client.by(&caller);
+        client.change_users(change).await.map_err(status)
     }
+
+    /// The users and roles, in a state that is not older than the call, and who makes the call.
+    async fn read(&self, metadata: &MetadataMap) -> Result<(Arc<Users>, Caller), Status> {
+        check(&self.context, metadata)?;
+        let caller = self.context.caller_of(metadata).await?;
+        let barrier = self.context.client.read_barrier(ReadLevel::Linearizable);
+        barrier.await.map_err(status)?;
+        Ok((self.context.client.users(), caller))
+    }
+
+    /// Refuses a call by a user that does not have the role `root`, unless `is_own` of the user's name.
+    fn check_own(
+        &self,
+        users: &Users,
+        caller: &Caller,
+        is_own: impl FnOnce(&str) -> bool,
+    ) -> Result<(), Status> {
+        if !users.is_enabled() {
+            return Ok(());
+        }
+        let client = self.context.client.by(caller);
+        match (client.check(|each| each(Need::Root)), caller) {
+            (Ok(()), _) => Ok(()),
+            (Err(_), Caller::User(session)) if is_own(session.user()) => Ok(()),
+            (Err(error), _) => Err(status(error)),
+        }
+    }
+}
+
+/// A permission as on the wire.
+fn permission(wire: authpb::Permission) -> Result<Permission, Fault> {
+    let grant = match wire.perm_type {
+        0 => Grant::Read,
+        1 => Grant::Write,
+        2 => Grant::ReadWrite,
+        _ => {
+            return Err(Fault::Invalid(
+                "the type of a permission is none of READ, WRITE and READWRITE",
+            ));
+        }
+    };
+    Ok(Permission::Keys {
+        grant,
+        key: wire.key.into(),
+        range_end: wire.range_end.into(),
+    })
+}
+
+/// The permissions of a role on keys.
+fn permissions(users: &Users, role: &str) -> Result<Vec<authpb::Permission>, Fault> {
+    let known = users.role(role).ok_or(UsersRefusal::RoleNotFound)?;
+    if role == ROOT {
+        // As in etcd: everything.
+        return Ok(vec![authpb::Permission {
+            perm_type: Grant::ReadWrite as i32,
+            key: bytes::Bytes::new(),
+            range_end: bytes::Bytes::from_static(&[0]),
+        }]);
+    }
+    let keys = known.permissions.iter().filter_map(|has| match has {
+        Permission::Keys {
+            grant,
+            key,
+            range_end,
+        } => Some(authpb::Permission {
+            perm_type: *grant as i32,
+            key: key.clone().into(),
+            range_end: range_end.clone().into(),
+        }),
+        Permission::Kinds { .. } => None,
+    });
+    Ok(keys.collect())
 }
 
 #[tonic::async_trait]
@@ -48,28 +115,37 @@ impl Auth for AuthService {
         &self,
         request: Request<pb::AuthEnableRequest>,
     ) -> Result<Response<pb::AuthEnableResponse>, Status> {
-        self.refuse(request.metadata(), UNSUPPORTED)
+        let (metadata, _, _) = request.into_parts();
+        let applied = self.change(&metadata, UsersChange::Enable).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthEnableResponse { header },
+            applied.index,
+        ))
     }
 
     async fn auth_disable(
         &self,
         request: Request<pb::AuthDisableRequest>,
     ) -> Result<Response<pb::AuthDisableResponse>, Status> {
-        check(&self.context, request.metadata())?;
-        Ok(Response::new(pb::AuthDisableResponse {
-            header: self.context.header_now(),
-        }))
+        let (metadata, _, _) = request.into_parts();
+        let applied = self.change(&metadata, UsersChange::Disable).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthDisableResponse { header },
+            applied.index,
+        ))
     }
 
     async fn auth_status(
         &self,
         request: Request<pb::AuthStatusRequest>,
     ) -> Result<Response<pb::AuthStatusResponse>, Status> {
-        check(&self.context, request.metadata())?;
+        let (users, _) = self.read(request.metadata()).await?;
         Ok(Response::new(pb::AuthStatusResponse {
             header: self.context.header_now(),
-            enabled: false,
-            auth_revision: REVISION,
+            enabled: users.is_enabled(),
+            auth_revision: users.revision(),
         }))
     }
 
@@ -77,35 +153,62 @@ impl Auth for AuthService {
         &self,
         request: Request<pb::AuthenticateRequest>,
     ) -> Result<Response<pb::AuthenticateResponse>, Status> {
-        self.refuse(request.metadata(), Fault::AuthNotEnabled)
+        check(&self.context, request.metadata())?;
+        let asked = request.into_inner();
+        let token = self.context.log_in(asked.name, asked.password).await?;
+        Ok(Response::new(pb::AuthenticateResponse {
+            header: self.context.header_now(),
+            token,
+        }))
     }
 
     async fn user_add(
         &self,
         request: Request<pb::AuthUserAddRequest>,
     ) -> Result<Response<pb::AuthUserAddResponse>, Status> {
-        let fault = match request.get_ref().name.as_str() {
-            "" => Fault::UserNameEmpty,
-            _ => UNSUPPORTED,
+        let (metadata, _, asked) = request.into_parts();
+        check(&self.context, &metadata)?;
+        if asked.name.is_empty() {
+            return Err(Fault::UserNameEmpty.into());
+        }
+        let is_without = asked.options.is_some_and(|options| options.no_password);
+        let password = match is_without {
+            true => None,
+            false => Some(self.context.hash_password(asked.password).await?),
         };
-        self.refuse(request.metadata(), fault)
+        let name = asked.name;
+        let change = UsersChange::AddUser { name, password };
+        let applied = self.change(&metadata, change).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthUserAddResponse { header },
+            applied.index,
+        ))
     }
 
     async fn user_get(
         &self,
         request: Request<pb::AuthUserGetRequest>,
     ) -> Result<Response<pb::AuthUserGetResponse>, Status> {
-        self.refuse(request.metadata(), Fault::UserNotFound)
+        let (users, caller) = self.read(request.metadata()).await?;
+        let asked = request.into_inner();
+        self.check_own(&users, &caller, |name| name == asked.name)?;
+        let user = users.user(&asked.name);
+        let user = user.ok_or(Fault::UserNotFound)?;
+        Ok(Response::new(pb::AuthUserGetResponse {
+            header: self.context.header_now(),
+            roles: user.roles.iter().cloned().collect(),
+        }))
     }
 
     async fn user_list(
         &self,
         request: Request<pb::AuthUserListRequest>,
     ) -> Result<Response<pb::AuthUserListResponse>, Status> {
-        check(&self.context, request.metadata())?;
+        let (users, _) = self.read(request.metadata()).await?;
         Ok(Response::new(pb::AuthUserListResponse {
             header: self.context.header_now(),
-            users: Vec::new(),
+            users: users.user_names().map(str::to_owned).collect(),
         }))
     }
 
@@ -113,56 +216,103 @@ impl Auth for AuthService {
         &self,
         request: Request<pb::AuthUserDeleteRequest>,
     ) -> Result<Response<pb::AuthUserDeleteResponse>, Status> {
-        self.refuse(request.metadata(), Fault::UserNotFound)
+        let (metadata, _, asked) = request.into_parts();
+        let applied = self
+            .change(&metadata, UsersChange::DeleteUser { name: asked.name })
+            .await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthUserDeleteResponse { header },
+            applied.index,
+        ))
     }
 
     async fn user_change_password(
         &self,
         request: Request<pb::AuthUserChangePasswordRequest>,
     ) -> Result<Response<pb::AuthUserChangePasswordResponse>, Status> {
-        self.refuse(request.metadata(), Fault::UserNotFound)
+        let (metadata, _, asked) = request.into_parts();
+        check(&self.context, &metadata)?;
+        let password = self.context.hash_password(asked.password).await?;
+        let name = asked.name;
+        let change = UsersChange::ChangePassword { name, password };
+        let applied = self.change(&metadata, change).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthUserChangePasswordResponse { header },
+            applied.index,
+        ))
     }
 
     async fn user_grant_role(
         &self,
         request: Request<pb::AuthUserGrantRoleRequest>,
     ) -> Result<Response<pb::AuthUserGrantRoleResponse>, Status> {
-        self.refuse(request.metadata(), Fault::UserNotFound)
+        let (metadata, _, asked) = request.into_parts();
+        let (user, role) = (asked.user, asked.role);
+        let change = UsersChange::GrantRole { user, role };
+        let applied = self.change(&metadata, change).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthUserGrantRoleResponse { header },
+            applied.index,
+        ))
     }
 
     async fn user_revoke_role(
         &self,
         request: Request<pb::AuthUserRevokeRoleRequest>,
     ) -> Result<Response<pb::AuthUserRevokeRoleResponse>, Status> {
-        self.refuse(request.metadata(), Fault::UserNotFound)
+        let (metadata, _, asked) = request.into_parts();
+        let (user, role) = (asked.name, asked.role);
+        let change = UsersChange::RevokeRole { user, role };
+        let applied = self.change(&metadata, change).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthUserRevokeRoleResponse { header },
+            applied.index,
+        ))
     }
 
     async fn role_add(
         &self,
         request: Request<pb::AuthRoleAddRequest>,
     ) -> Result<Response<pb::AuthRoleAddResponse>, Status> {
-        let fault = match request.get_ref().name.as_str() {
-            "" => Fault::RoleNameEmpty,
-            _ => UNSUPPORTED,
-        };
-        self.refuse(request.metadata(), fault)
+        let (metadata, _, asked) = request.into_parts();
+        let applied = self
+            .change(&metadata, UsersChange::AddRole { name: asked.name })
+            .await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthRoleAddResponse { header },
+            applied.index,
+        ))
     }
 
     async fn role_get(
         &self,
         request: Request<pb::AuthRoleGetRequest>,
     ) -> Result<Response<pb::AuthRoleGetResponse>, Status> {
-        self.refuse(request.metadata(), Fault::RoleNotFound)
+        let (users, caller) = self.read(request.metadata()).await?;
+        let role = request.into_inner().role;
+        self.check_own(&users, &caller, |name| {
+            let user = users.user(name);
+            user.is_some_and(|user| user.roles.contains(&role))
+        })?;
+        Ok(Response::new(pb::AuthRoleGetResponse {
+            header: self.context.header_now(),
+            perm: permissions(&users, &role)?,
+        }))
     }
 
     async fn role_list(
         &self,
         request: Request<pb::AuthRoleListRequest>,
     ) -> Result<Response<pb::AuthRoleListResponse>, Status> {
-        check(&self.context, request.metadata())?;
+        let (users, _) = self.read(request.metadata()).await?;
         Ok(Response::new(pb::AuthRoleListResponse {
             header: self.context.header_now(),
-            roles: Vec::new(),
+            roles: users.role_names().map(str::to_owned).collect(),
         }))
     }
 
@@ -170,24 +320,45 @@ impl Auth for AuthService {
         &self,
         request: Request<pb::AuthRoleDeleteRequest>,
     ) -> Result<Response<pb::AuthRoleDeleteResponse>, Status> {
-        self.refuse(request.metadata(), Fault::RoleNotFound)
+        let (metadata, _, asked) = request.into_parts();
+        let applied = self
+            .change(&metadata, UsersChange::DeleteRole { name: asked.role })
+            .await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthRoleDeleteResponse { header },
+            applied.index,
+        ))
     }
 
     async fn role_grant_permission(
         &self,
         request: Request<pb::AuthRoleGrantPermissionRequest>,
     ) -> Result<Response<pb::AuthRoleGrantPermissionResponse>, Status> {
-        let fault = match request.get_ref().perm {
-            None => Fault::PermissionNotGiven,
-            Some(_) => Fault::RoleNotFound,
-        };
-        self.refuse(request.metadata(), fault)
+        let (metadata, _, asked) = request.into_parts();
+        let given = asked.perm.ok_or(Fault::PermissionNotGiven)?;
+        let (role, permission) = (asked.name, permission(given)?);
+        let change = UsersChange::GrantPermission { role, permission };
+        let applied = self.change(&metadata, change).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthRoleGrantPermissionResponse { header },
+            applied.index,
+        ))
     }
 
     async fn role_revoke_permission(
         &self,
         request: Request<pb::AuthRoleRevokePermissionRequest>,
     ) -> Result<Response<pb::AuthRoleRevokePermissionResponse>, Status> {
-        self.refuse(request.metadata(), Fault::RoleNotFound)
+        let (metadata, _, asked) = request.into_parts();
+        let (key, range_end) = (asked.key.into(), asked.range_end.into());
+        let change = UsersChange::revoke_keys(asked.role, key, range_end);
+        let applied = self.change(&metadata, change).await?;
+        let header = self.context.header_of(&applied);
+        Ok(respond_applied(
+            pb::AuthRoleRevokePermissionResponse { header },
+            applied.index,
+        ))
     }
 }

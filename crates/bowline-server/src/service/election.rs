@@ -8,7 +8,7 @@ use bowline_proto::etcdserverpb::ResponseHeader;
 use bowline_proto::mvccpb::KeyValue;
 use bowline_proto::mvccpb::event::EventType;
 use bowline_proto::v3electionpb as pb;
-use bowline_replica::{RangeReply, Txn, TxnReply};
+use bowline_replica::{Caller, Need, RangeReply, Txn, TxnReply};
 use pb::election_server::Election;
 use prost::Message;
 use tonic::{Request, Response, Status};
@@ -36,6 +36,7 @@ impl ElectionService {
     /// Executes a transaction on behalf of a leader.
     async fn write_as(
         &self,
+        caller: &Caller,
         leader: &pb::LeaderKey,
         txn: impl FnOnce(&[u8], Revision) -> Txn,
     ) -> Result<(TxnReply, Applied), Status> {
@@ -44,17 +45,19 @@ impl ElectionService {
         }
         // No create revision is negative, so a negative one matches none.
         let revision = u64::try_from(leader.rev).unwrap_or(u64::MAX);
-        write(&self.context, txn(&leader.key, Revision::new(revision))).await
+        let txn = txn(&leader.key, Revision::new(revision));
+        write(&self.context, caller, txn).await
     }
 
     async fn stand(
         &self,
+        caller: Caller,
         request: pb::CampaignRequest,
     ) -> Result<Response<pb::CampaignResponse>, Status> {
         check_size(&self.context, request.encoded_len())?;
         let value = Value::from(request.value);
         let (name, lease) = (&request.name, request.lease);
-        let entered = queue::enter(&self.context, name, lease, value).await?;
+        let entered = queue::enter(&self.context, caller, name, lease, value).await?;
         let header = entered.header;
         let (place, _) = entered.turn(Fault::NotElected).await?;
         let leader = pb::LeaderKey {
@@ -70,14 +73,15 @@ impl ElectionService {
 
     async fn tell(
         &self,
+        caller: &Caller,
         request: pb::ProclaimRequest,
     ) -> Result<Response<pb::ProclaimResponse>, Status> {
         check_size(&self.context, request.encoded_len())?;
         let pb::ProclaimRequest { leader, value } = request;
         let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
-        let lease = queue::lease_of(&self.context, leader.lease).await?;
+        let lease = queue::lease_of(&self.context, caller, leader.lease).await?;
         let put = |key: &[u8], revision| queue::put_if(key, revision, value.into(), lease);
-        let (reply, applied) = self.write_as(&leader, put).await?;
+        let (reply, applied) = self.write_as(caller, &leader, put).await?;
         if !reply.succeeded {
             return Err(Fault::NotElected.into());
         }
@@ -90,10 +94,11 @@ impl ElectionService {
 
     async fn first_of(
         &self,
+        caller: &Caller,
         request: pb::LeaderRequest,
     ) -> Result<Response<pb::LeaderResponse>, Status> {
         let prefix = queue::prefix(&request.name);
-        let mut read = first(&self.context, &prefix).await?;
+        let mut read = first(&self.context, caller, &prefix).await?;
         let leader = read.value.entries.pop().ok_or(Fault::NobodyElected)?;
         let reply = pb::LeaderResponse {
             header: self.context.header_of_read(&read.point),
@@ -104,13 +109,14 @@ impl ElectionService {
 
     async fn step_down(
         &self,
+        caller: &Caller,
         request: pb::ResignRequest,
     ) -> Result<Response<pb::ResignResponse>, Status> {
         check_size(&self.context, request.encoded_len())?;
         let leader = request.leader;
         let leader = leader.ok_or(Fault::LeaderKeyMissing)?;
         // A former leader has nothing to resign, which is fine.
-        let (_, applied) = self.write_as(&leader, queue::delete_if).await?;
+        let (_, applied) = self.write_as(caller, &leader, queue::delete_if).await?;
         let header = self.context.header_of(&applied);
         Ok(respond_applied(
             pb::ResignResponse { header },
@@ -120,9 +126,14 @@ impl ElectionService {
 }
 
 /// The present first key of a queue.
-async fn first(context: &Context, prefix: &[u8]) -> Result<Read<RangeReply>, Status> {
+async fn first(
+    context: &Context,
+    caller: &Caller,
+    prefix: &[u8],
+) -> Result<Read<RangeReply>, Status> {
     let first = queue::first_of(prefix);
-    let read = context.client.range(&first, ReadLevel::Linearizable);
+    let client = context.client.by(caller);
+    let read = client.range(&first, ReadLevel::Linearizable);
     read.await.map_err(status)
 }
 
@@ -133,7 +144,8 @@ impl Election for ElectionService {
         request: Request<pb::CampaignRequest>,
     ) -> Result<Response<pb::CampaignResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let reply = self.stand(request.into_inner()).await;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let reply = self.stand(caller, request.into_inner()).await;
         reply.map_err(queue::without_code)
     }
 
@@ -142,7 +154,8 @@ impl Election for ElectionService {
         request: Request<pb::ProclaimRequest>,
     ) -> Result<Response<pb::ProclaimResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let reply = self.tell(request.into_inner()).await;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let reply = self.tell(&caller, request.into_inner()).await;
         reply.map_err(queue::without_code)
     }
 
@@ -151,7 +164,8 @@ impl Election for ElectionService {
         request: Request<pb::LeaderRequest>,
     ) -> Result<Response<pb::LeaderResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let reply = self.first_of(request.into_inner()).await;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let reply = self.first_of(&caller, request.into_inner()).await;
         reply.map_err(queue::without_code)
     }
 
@@ -162,6 +176,7 @@ impl Election for ElectionService {
         request: Request<pb::LeaderRequest>,
     ) -> Result<Response<Self::ObserveStream>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let needs_leader = needs_leader(request.metadata());
         let (sender, replies) = one_by_one(current_account(&self.context.memory));
         let context = self.context.clone();
@@ -170,7 +185,7 @@ impl Election for ElectionService {
             let mut stopping = context.stopping();
             let mut losses = context.leader_losses();
             let end = tokio::select! {
-                end = observe(&context, &prefix, &sender) => end,
+                end = observe(&context, &caller, &prefix, &sender) => end,
                 _ = losses.changed(), if needs_leader => Ended::Failed(Fault::NoLeader.into()),
                 () = stopped(&mut stopping) => Ended::Failed(Fault::Stopped.into()),
                 () = sender.closed() => Ended::Gone,
@@ -187,7 +202,8 @@ impl Election for ElectionService {
         request: Request<pb::ResignRequest>,
     ) -> Result<Response<pb::ResignResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let reply = self.step_down(request.into_inner()).await;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let reply = self.step_down(&caller, request.into_inner()).await;
         reply.map_err(queue::without_code)
     }
 }
@@ -199,17 +215,31 @@ type Sender = ReplySender<pb::LeaderResponse>;
 
 /// Sends each leader and its values, in order, until that ends. Leaders that came and went between two reads
 /// may be left out; the newest never is.
-async fn observe(context: &Context, prefix: &[u8], replies: &Sender) -> Ended {
+async fn observe(context: &Context, caller: &Caller, prefix: &[u8], replies: &Sender) -> Ended {
     loop {
-        if let Err(ended) = observe_one(context, prefix, replies).await {
+        if let Err(ended) = observe_one(context, caller, prefix, replies).await {
             return ended;
         }
     }
 }
 
 /// Sends one leader's values until its key is deleted.
-async fn observe_one(context: &Context, prefix: &[u8], replies: &Sender) -> Result<(), Ended> {
-    let mut read = first(context, prefix).await.map_err(Ended::Failed)?;
+async fn observe_one(
+    context: &Context,
+    caller: &Caller,
+    prefix: &[u8],
+    replies: &Sender,
+) -> Result<(), Ended> {
+    // Before each that is sent: users may have changed.
+    let may_read = || {
+        let end = queue::prefix_end(prefix);
+        let client = context.client.by(caller);
+        let checked = client.check(|each| each(Need::read(prefix, &end)));
+        checked.map_err(|error| Ended::Failed(status(error)))
+    };
+    let mut read = first(context, caller, prefix)
+        .await
+        .map_err(Ended::Failed)?;
     let (mut header, leader) = match read.value.entries.pop() {
         Some(entry) => (
             context.header_of_read(&read.point),
@@ -229,6 +259,7 @@ async fn observe_one(context: &Context, prefix: &[u8], replies: &Sender) -> Resu
     };
     let key = leader.key.clone();
     let told = header.as_ref().map_or(0, |header| header.revision as u64);
+    may_read()?;
     send(replies, header, leader).await?;
     let mut watch = OwnWatch::start(
         &context.watches,
@@ -238,6 +269,7 @@ async fn observe_one(context: &Context, prefix: &[u8], replies: &Sender) -> Resu
     );
     while let Some(changed) = watch.next().await.map_err(Ended::Failed)? {
         header = context.header(changed.revision, context.term());
+        may_read()?;
         for event in changed.events {
             match (event.r#type(), event.kv) {
                 (EventType::Put, Some(kv)) => send(replies, header, kv).await?,

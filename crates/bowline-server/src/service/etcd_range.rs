@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use bowline::{Entry, Range, Snapshot};
 use bowline_cluster::{LocalClient, ReadLevel};
-use bowline_replica::{RangeOp, SortOrder, SortTarget};
+use bowline_replica::{Caller, RangeOp, SortOrder, SortTarget};
 use tokio::runtime::Handle;
 use tonic::Status;
 
@@ -95,7 +95,9 @@ impl Beyond {
             key: from.to_vec(),
             ..self.op.clone()
         };
-        let read = self.client.range(&op, ReadLevel::Eventual);
+        // The caller's right to the range was checked.
+        let client = self.client.by(&Caller::Process);
+        let read = client.range(&op, ReadLevel::Eventual);
         match self.runtime.block_on(read) {
             Ok(read) => Ok(Rest {
                 count: read.value.count,

@@ -63,12 +63,13 @@ impl Graph for GraphService {
         request: Request<pb::WriteRequest>,
     ) -> Result<Response<pb::WriteReply>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let request = request.into_inner();
         if request.encoded_len() > self.context.settings.request_bytes_max {
             return Err(Fault::RequestTooLarge.into());
         }
         let writes = convert::writes(request)?;
-        let applied = execute(&self.context, Command::Graph(writes)).await?;
+        let applied = execute(&self.context, &caller, Command::Graph(writes)).await?;
         let changed = match &applied.reply.result {
             Ok(Outcome::Graph(changed)) => changed.clone(),
             Ok(_) => {
@@ -103,7 +104,10 @@ impl Graph for GraphService {
     ) -> Result<Response<pb::GetBlocksReply>, Status> {
         let asked = request.get_ref();
         let (ids, without_content) = (convert::ids(&asked.ids)?, asked.without_content);
-        let opened = self.queries.open(request.metadata(), asked.read).await?;
+        let opened = self
+            .queries
+            .open(request.metadata(), asked.read, &[])
+            .await?;
         let view = opened.view;
         let (blocks, answered) = ask(&self.context, move || {
             read_some(&ids, |id| {
@@ -126,7 +130,8 @@ impl Graph for GraphService {
     ) -> Result<Response<pb::GetEdgesReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
         let keys = convert::keys(asked.keys)?;
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let kinds: Vec<String> = keys.iter().map(|(_, kind, _)| kind.clone()).collect();
+        let opened = self.queries.open(&metadata, asked.read, &kinds).await?;
         let view = opened.view;
         let (edges, answered) = ask(&self.context, move || {
             read_some(&keys, |(source, kind, target)| {
@@ -149,7 +154,10 @@ impl Graph for GraphService {
         let (metadata, _, asked) = request.into_parts();
         let id = convert::id(&asked.id)?;
         let direction = convert::direction(asked.direction)?;
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self
+            .queries
+            .open(&metadata, asked.read, &asked.kinds)
+            .await?;
         let turn = self.queries.turn(1).await?;
         let view = opened.view;
         let limit = match asked.limit {
@@ -188,7 +196,10 @@ impl Graph for GraphService {
         let starts = convert::ids(&asked.starts)?;
         let direction = convert::direction(asked.direction)?;
         let is_depth_first = convert::is_depth_first(asked.order)?;
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self
+            .queries
+            .open(&metadata, asked.read, &asked.kinds)
+            .await?;
         // A bounded depth-first traversal may reach a block again by a shorter path. Attributes are read edge by edge.
         let is_search = is_depth_first && asked.max_depth.is_some() || !asked.attributes.is_empty();
         let turn = self
@@ -255,7 +266,10 @@ impl Graph for GraphService {
         let (metadata, _, asked) = request.into_parts();
         let (from, to) = (convert::id(&asked.from)?, convert::id(&asked.to)?);
         let direction = convert::direction(asked.direction)?;
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self
+            .queries
+            .open(&metadata, asked.read, &asked.kinds)
+            .await?;
         let turn = self.queries.turn(SEARCH_WEIGHT).await?;
         let view = opened.view;
         let (found, _turn) = self
@@ -294,7 +308,7 @@ impl Graph for GraphService {
         request: Request<pb::ListBlocksRequest>,
     ) -> Result<Response<Self::ListBlocksStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self.queries.open(&metadata, asked.read, &[]).await?;
         let turn = self.queries.turn(1).await?;
         let cancel = Cancel::new();
         let (view, header) = (opened.view.cancelable(&cancel), opened.header);
@@ -335,7 +349,10 @@ impl Graph for GraphService {
         request: Request<pb::ListEdgesRequest>,
     ) -> Result<Response<Self::ListEdgesStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self
+            .queries
+            .open(&metadata, asked.read, &asked.kinds)
+            .await?;
         let turn = self.queries.turn(1).await?;
         let cancel = Cancel::new();
         let (view, header) = (opened.view.cancelable(&cancel), opened.header);
@@ -365,7 +382,10 @@ impl Graph for GraphService {
         request: Request<pb::OrderRequest>,
     ) -> Result<Response<Self::OrderStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self
+            .queries
+            .open(&metadata, asked.read, &asked.kinds)
+            .await?;
         let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
         let precedence = if asked.target_first {
@@ -410,7 +430,10 @@ impl Graph for GraphService {
         request: Request<pb::ComponentsRequest>,
     ) -> Result<Response<Self::ComponentsStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self
+            .queries
+            .open(&metadata, asked.read, &asked.kinds)
+            .await?;
         let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
         let (found, turn) = self
@@ -440,7 +463,10 @@ impl Graph for GraphService {
         request: Request<pb::StatsRequest>,
     ) -> Result<Response<pb::StatsReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
-        let opened = self.queries.open(&metadata, asked.read).await?;
+        let opened = self
+            .queries
+            .open(&metadata, asked.read, &asked.kinds)
+            .await?;
         let turn = self.queries.turn_of_whole().await?;
         let view = opened.view;
         let (stats, _turn) = self

@@ -74,7 +74,7 @@ pub(super) async fn page_rank(
     let direction = convert::direction(asked.direction)?;
     let iterations = iterations(asked.iterations, 20)?;
     let damping = asked.damping.unwrap_or(0.85);
-    let opened = queries.open(&metadata, asked.read).await?;
+    let opened = queries.open(&metadata, asked.read, &asked.kinds).await?;
     let turn = queries.turn_of_whole().await?;
     let (ranks, turn) = queries
         .compute(turn, opened.view, move |view| {
@@ -92,7 +92,7 @@ pub(super) async fn clustering(
     request: Request<pb::ClusteringRequest>,
 ) -> InParts<pb::RealValuesReply> {
     let (metadata, _, asked) = request.into_parts();
-    let opened = queries.open(&metadata, asked.read).await?;
+    let opened = queries.open(&metadata, asked.read, &asked.kinds).await?;
     let turn = queries.turn_of_whole().await?;
     let (found, turn) = queries
         .compute(turn, opened.view, move |view| {
@@ -129,7 +129,7 @@ pub(super) async fn triangles(
     request: Request<pb::TrianglesRequest>,
 ) -> InParts<pb::WholeValuesReply> {
     let (metadata, _, asked) = request.into_parts();
-    let opened = queries.open(&metadata, asked.read).await?;
+    let opened = queries.open(&metadata, asked.read, &asked.kinds).await?;
     let turn = queries.turn_of_whole().await?;
     let (values, turn) = queries
         .compute(turn, opened.view, move |view| {
@@ -156,7 +156,7 @@ pub(super) async fn communities(
 ) -> InParts<pb::CommunitiesReply> {
     let (metadata, _, asked) = request.into_parts();
     let iterations = iterations(asked.iterations, 10)?;
-    let opened = queries.open(&metadata, asked.read).await?;
+    let opened = queries.open(&metadata, asked.read, &asked.kinds).await?;
     let turn = queries.turn_of_whole().await?;
     let ((groups, count), turn) = queries
         .compute(turn, opened.view, move |view| {
@@ -186,7 +186,7 @@ pub(super) async fn k_hop(
     let (metadata, _, asked) = request.into_parts();
     let start = convert::id(&asked.id)?;
     let direction = convert::direction(asked.direction)?;
-    let opened = queries.open(&metadata, asked.read).await?;
+    let opened = queries.open(&metadata, asked.read, &asked.kinds).await?;
     let turn = queries.turn(1).await?;
     let blocks_max = queries.blocks_max();
     let (found, turn) = queries
@@ -229,7 +229,7 @@ pub(super) async fn simple_paths(
     let (metadata, _, asked) = request.into_parts();
     let (from, to) = (convert::id(&asked.from)?, convert::id(&asked.to)?);
     let direction = convert::direction(asked.direction)?;
-    let opened = queries.open(&metadata, asked.read).await?;
+    let opened = queries.open(&metadata, asked.read, &asked.kinds).await?;
     let turn = queries.turn(SEARCH_WEIGHT).await?;
     let limit_of_server = queries.blocks_max();
     let limit = asked.limit.unwrap_or(u64::MAX).min(limit_of_server);

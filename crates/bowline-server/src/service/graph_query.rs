@@ -17,6 +17,7 @@ use std::time::Duration;
 use bowline::{BlockId, Cancel, Graph as View};
 use bowline_cluster::ReadPoint;
 use bowline_proto::v1 as pb;
+use bowline_replica::Need;
 use futures_core::Stream;
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -62,12 +63,21 @@ impl Queries {
         }
     }
 
+    /// Opens the graph for a query of edges of these kinds; without kinds, of everything.
     pub(super) async fn open(
         &self,
         metadata: &MetadataMap,
         read: Option<pb::Read>,
+        kinds: &[String],
     ) -> Result<Opened, Status> {
-        let opened = open(&self.context, metadata, read).await?;
+        let opened = open(&self.context, metadata, read, &|each| match kinds {
+            [] => each(Need::read_kind(None)),
+            kinds => {
+                let mut kinds = kinds.iter();
+                kinds.try_for_each(|kind| each(Need::read_kind(Some(kind))))
+            }
+        })
+        .await?;
         Ok(Opened {
             view: opened.snapshot.graph(),
             header: opened.header,

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bowline::Revision;
 use bowline_cluster::{Applied, ReadLevel, blocking, command_bytes};
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::{AlarmKind, Command, Op, OpReply, Outcome, Txn, TxnReply};
+use bowline_replica::{
+    AlarmKind, Caller, Command, Need, Op, OpReply, Outcome, Txn, TxnReply, needs_of_txn,
+};
 use pb::kv_server::Kv;
 use prost::Message;
 use tonic::{Request, Response, Status};
@@ -41,21 +43,34 @@ impl KvService {
     }
 
     /// Executes a transaction, with memory for its reply that is held until the message is made.
-    async fn write(&self, txn: Txn) -> Result<(TxnReply, Applied, Option<Reserved>), Status> {
+    async fn write(
+        &self,
+        caller: &Caller,
+        txn: Txn,
+    ) -> Result<(TxnReply, Applied, Option<Reserved>), Status> {
+        let client = self.context.client.by(caller);
+        client
+            .check_newest(&|each| needs_of_txn(&txn, each))
+            .await
+            .map_err(status)?;
         let reserved = reserve(&self.context, &txn).await?;
-        let (reply, applied) = write(&self.context, txn).await?;
+        let (reply, applied) = write(&self.context, caller, txn).await?;
         Ok((reply, applied, reserved))
     }
 
     /// Executes one operation.
-    async fn write_one(&self, op: Op) -> Result<(OpReply, Applied, Option<Reserved>), Status> {
-        let (mut reply, applied, reserved) = self.write(Txn::of(op)).await?;
+    async fn write_one(
+        &self,
+        caller: &Caller,
+        op: Op,
+    ) -> Result<(OpReply, Applied, Option<Reserved>), Status> {
+        let (mut reply, applied, reserved) = self.write(caller, Txn::of(op)).await?;
         let reply = reply.replies.pop().ok_or_else(foreign_reply)?;
         Ok((reply, applied, reserved))
     }
 
     /// Checks whether a read of this level can be served now.
-    fn check_read(&self, terms: Terms, level: ReadLevel) -> Result<(), Status> {
+    fn check_read(&self, terms: &Terms, level: ReadLevel) -> Result<(), Status> {
         match level {
             ReadLevel::Eventual => check_leader_if(&self.context, terms.needs_leader),
             ReadLevel::Linearizable | ReadLevel::Lease => {
@@ -71,15 +86,17 @@ impl KvService {
         request: pb::RangeRequest,
     ) -> Result<Answer<pb::RangeResponse>, Status> {
         let level = terms.level(request.serializable);
-        self.check_read(terms, level)?;
+        self.check_read(&terms, level)?;
         let op = convert::range_op(request)?;
+        let caller = self.context.caller(&terms.credentials).await?;
         if long_range::is_wide(&op) {
             // Its future is large, and most reads are not wide.
-            return Box::pin(long_range::range(&self.context, op, level)).await;
+            return Box::pin(long_range::range(&self.context, &caller, op, level)).await;
         }
         let read = self
             .context
             .client
+            .by(&caller)
             .range(&op, level)
             .await
             .map_err(status)?;
@@ -100,7 +117,9 @@ impl KvService {
         let bytes = request.encoded_len();
         let op = Op::Put(convert::put_op(request)?);
         self.check_size(bytes)?;
-        let (OpReply::Put(previous), applied, _reserved) = self.write_one(op).await? else {
+        let caller = self.context.caller(&terms.credentials).await?;
+        let written = self.write_one(&caller, op).await?;
+        let (OpReply::Put(previous), applied, _reserved) = written else {
             return Err(foreign_reply());
         };
         let reply = pb::PutResponse {
@@ -120,7 +139,8 @@ impl KvService {
         let bytes = request.encoded_len();
         let op = Op::DeleteRange(convert::delete_op(request)?);
         self.check_size(bytes)?;
-        let written = self.write_one(op).await?;
+        let caller = self.context.caller(&terms.credentials).await?;
+        let written = self.write_one(&caller, op).await?;
         let (OpReply::DeleteRange { deleted, previous }, applied, _reserved) = written else {
             return Err(foreign_reply());
         };
@@ -141,9 +161,15 @@ impl KvService {
         let level = terms.level(all_serializable(&request));
         let bytes = request.encoded_len();
         let txn = convert::txn(request, self.context.settings.txn_operations_max)?;
+        let caller = self.context.caller(&terms.credentials).await?;
         if is_read(&txn) {
+            let client = self.context.client.by(&caller);
+            client
+                .check_newest(&|each| needs_of_txn(&txn, each))
+                .await
+                .map_err(status)?;
             let _reserved = reserve(&self.context, &txn).await?;
-            let read = self.context.client.read_txn(&txn, level).await;
+            let read = client.read_txn(&txn, level).await;
             let read = read.map_err(status)?;
             let reply = pb::TxnResponse {
                 header: self.context.header_of_read(&read.point),
@@ -152,7 +178,7 @@ impl KvService {
             return encode_if_large(&self.context, Answer::of_read(reply, &read.point)).await;
         }
         self.check_size(bytes)?;
-        let (reply, applied, _reserved) = self.write(txn).await?;
+        let (reply, applied, _reserved) = self.write(&caller, txn).await?;
         let reply = pb::TxnResponse {
             header: self.context.header_of(&applied),
             ..convert::txn_reply(reply, applied.reply.revision)
@@ -163,19 +189,28 @@ impl KvService {
 
 /// Executes a command. Its memory is charged to the connection while it waits, if it is large: the number of calls is
 /// bounded.
-pub(super) async fn execute(context: &Context, command: Command) -> Result<Applied, Status> {
+pub(super) async fn execute(
+    context: &Context,
+    caller: &Caller,
+    command: Command,
+) -> Result<Applied, Status> {
     const LARGE_BYTES: usize = 4 << 10;
     let bytes = command_bytes(&command);
     let _charge = match bytes >= LARGE_BYTES {
         true => Some(Charge::of(&current_account(&context.memory), bytes)?),
         false => None,
     };
-    context.client.execute(command).await.map_err(status)
+    let client = context.client.by(caller);
+    client.execute(command).await.map_err(status)
 }
 
 /// Executes a transaction.
-pub(super) async fn write(context: &Context, txn: Txn) -> Result<(TxnReply, Applied), Status> {
-    let mut applied = execute(context, Command::Txn(txn)).await?;
+pub(super) async fn write(
+    context: &Context,
+    caller: &Caller,
+    txn: Txn,
+) -> Result<(TxnReply, Applied), Status> {
+    let mut applied = execute(context, caller, Command::Txn(txn)).await?;
     match std::mem::replace(&mut applied.reply.result, Ok(Outcome::Done)) {
         Ok(Outcome::Txn(reply)) => Ok((reply, applied)),
         Ok(_) => Err(foreign_reply()),
@@ -207,9 +242,10 @@ impl Kv for KvService {
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
         let terms = Terms::of(request.metadata(), request.get_ref().serializable)?;
         let level = terms.level(request.get_ref().serializable);
-        self.check_read(terms, level)?;
+        self.check_read(&terms, level)?;
         let op = convert::range_op(request.into_inner())?;
-        range_stream::stream(&self.context, op, level).await
+        let caller = self.context.caller(&terms.credentials).await?;
+        range_stream::stream(&self.context, &caller, op, level).await
     }
 
     async fn put(
@@ -245,6 +281,12 @@ impl Kv for KvService {
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let client = self.context.client.by(&caller);
+        client
+            .check_newest(&|each| each(Need::Root))
+            .await
+            .map_err(status)?;
         let request = request.into_inner();
         // A negative revision counts as already compacted.
         let Ok(revision) = u64::try_from(request.revision) else {
@@ -263,7 +305,7 @@ impl Kv for KvService {
             true => Some(turn_within(&self.context.maintenance, MAINTENANCE_WAIT_MAX).await?),
             false => None,
         };
-        let applied = self.context.client.execute(command).await;
+        let applied = client.execute(command).await;
         let applied = applied.map_err(status)?;
         if let Err(refusal) = &applied.reply.result {
             return Err(status(refusal.clone()));

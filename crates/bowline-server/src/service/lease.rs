@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::AlarmKind;
+use bowline_replica::{Access, AlarmKind, Caller, Need};
 use pb::lease_server::Lease;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -42,6 +42,7 @@ impl Lease for LeaseService {
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let request = request.into_inner();
         if request.ttl > TTL_MAX {
             // An alarm refuses every grant before it is checked.
@@ -57,7 +58,12 @@ impl Lease for LeaseService {
         }
         let ttl = Duration::from_secs(u64::try_from(request.ttl).unwrap_or(0));
         let ttl = ttl.max(self.context.settings.lease_ttl_min());
-        let granted = self.context.client.lease_grant(request.id, ttl).await;
+        let granted = self
+            .context
+            .client
+            .by(&caller)
+            .lease_grant(request.id, ttl)
+            .await;
         let (id, applied) = granted.map_err(status)?;
         if let Err(refusal) = &applied.reply.result {
             return Err(status(refusal.clone()));
@@ -76,8 +82,9 @@ impl Lease for LeaseService {
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let id = request.into_inner().id;
-        let revoked = self.context.client.lease_revoke(id).await;
+        let revoked = self.context.client.by(&caller).lease_revoke(id).await;
         let (_, applied) = revoked.map_err(status)?;
         let reply = pb::LeaseRevokeResponse {
             header: self.context.header_of(&applied),
@@ -94,6 +101,7 @@ impl Lease for LeaseService {
         /// Replies that wait for a client that does not read.
         const WAITING_MAX: usize = 16;
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let needs_leader = needs_leader(request.metadata());
         let (sender, replies) = mpsc::channel(WAITING_MAX);
         let context = self.context.clone();
@@ -102,7 +110,7 @@ impl Lease for LeaseService {
             let mut stopping = context.stopping();
             let mut losses = context.leader_losses();
             let end = tokio::select! {
-                end = keep_alive(&context, requests, &sender) => end,
+                end = keep_alive(&context, &caller, requests, &sender) => end,
                 _ = losses.changed(), if needs_leader => Some(Fault::NoLeader.into()),
                 () = stopped(&mut stopping) => Some(Fault::Stopped.into()),
                 () = sender.closed() => None,
@@ -120,9 +128,13 @@ impl Lease for LeaseService {
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let request = request.into_inner();
         let client = &self.context.client;
-        let found = client.lease_time_to_live(request.id, request.keys).await;
+        let found = client
+            .by(&caller)
+            .lease_time_to_live(request.id, request.keys)
+            .await;
         let reply = match found.map_err(status)? {
             Some(lease) => pb::LeaseTimeToLiveResponse {
                 header: self.context.header_now(),
@@ -146,11 +158,19 @@ impl Lease for LeaseService {
         request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let client = &self.context.client;
         let point = client.read_barrier(ReadLevel::Linearizable).await;
         let point = point.map_err(status)?;
-        // The next to expire comes first.
         let mut leases = client.db().leases();
+        // It tells of the leases of all.
+        let checked = client.by(&caller).check(|each| {
+            let access = Access::Read;
+            let mut ids = leases.iter().map(|lease| lease.id.get());
+            ids.try_for_each(|id| each(Need::KeysOfLease { access, id }))
+        });
+        checked.map_err(status)?;
+        // The next to expire comes first.
         leases.sort_by_key(|lease| lease.remaining);
         let reply = pb::LeaseLeasesResponse {
             header: self.context.header_of_read(&point),
@@ -166,6 +186,7 @@ impl Lease for LeaseService {
 /// Answers keep-alives in order; `None` when the client has ended the stream.
 async fn keep_alive(
     context: &Context,
+    caller: &Caller,
     mut requests: Streaming<pb::LeaseKeepAliveRequest>,
     replies: &mpsc::Sender<Result<pb::LeaseKeepAliveResponse, Status>>,
 ) -> Option<Status> {
@@ -175,7 +196,7 @@ async fn keep_alive(
             Ok(None) => return None,
             Err(status) => return Some(in_words_of_etcd(status)),
         };
-        let ttl = match context.client.lease_keep_alive(id).await {
+        let ttl = match context.client.by(caller).lease_keep_alive(id).await {
             Ok(ttl) => ttl.map_or(0, seconds),
             Err(error) => return Some(status(error)),
         };

@@ -50,6 +50,7 @@ impl Lease for MsLeaseService {
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantReply>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let request = request.into_inner();
         if request.id < 0 {
             return Err(Fault::Invalid("a lease's id is above 0, or 0 to have one chosen").into());
@@ -61,7 +62,12 @@ impl Lease for MsLeaseService {
             )
             .into());
         }
-        let granted = self.context.client.lease_grant(request.id, ttl).await;
+        let granted = self
+            .context
+            .client
+            .by(&caller)
+            .lease_grant(request.id, ttl)
+            .await;
         let (id, applied) = granted.map_err(status)?;
         let (revision, term) = (applied.reply.revision, applied.term);
         let reply = pb::LeaseGrantReply {
@@ -77,8 +83,9 @@ impl Lease for MsLeaseService {
         request: Request<pb::LeaseKeepAliveRequest>,
     ) -> Result<Response<pb::LeaseKeepAliveReply>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let id = request.into_inner().id;
-        let kept = self.context.client.lease_keep_alive(id).await;
+        let kept = self.context.client.by(&caller).lease_keep_alive(id).await;
         let ttl = kept.map_err(status)?.ok_or(Fault::LeaseNotFound)?;
         Ok(Response::new(pb::LeaseKeepAliveReply {
             header: Some(self.header_now().await?),
@@ -92,9 +99,13 @@ impl Lease for MsLeaseService {
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveReply>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let request = request.into_inner();
         let client = &self.context.client;
-        let found = client.lease_time_to_live(request.id, request.keys).await;
+        let found = client
+            .by(&caller)
+            .lease_time_to_live(request.id, request.keys)
+            .await;
         let lease = found.map_err(status)?.ok_or(Fault::LeaseNotFound)?;
         Ok(Response::new(pb::LeaseTimeToLiveReply {
             header: Some(self.header_now().await?),
@@ -110,8 +121,9 @@ impl Lease for MsLeaseService {
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeReply>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let id = request.into_inner().id;
-        let revoked = self.context.client.lease_revoke(id).await;
+        let revoked = self.context.client.by(&caller).lease_revoke(id).await;
         let (deleted, applied) = revoked.map_err(status)?;
         let (revision, term) = (applied.reply.revision, applied.term);
         let reply = pb::LeaseRevokeReply {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bowline::Value;
 use bowline_proto::v3lockpb as pb;
-use bowline_replica::{DeleteRangeOp, Op, Txn};
+use bowline_replica::{Caller, DeleteRangeOp, Op, Txn};
 use pb::lock_server::Lock;
 use prost::Message;
 use tonic::{Request, Response, Status};
@@ -28,10 +28,15 @@ impl LockService {
         LockService { context }
     }
 
-    async fn take(&self, request: pb::LockRequest) -> Result<Response<pb::LockResponse>, Status> {
+    async fn take(
+        &self,
+        caller: Caller,
+        request: pb::LockRequest,
+    ) -> Result<Response<pb::LockResponse>, Status> {
         check_size(&self.context, request.encoded_len())?;
         let value = Value::default();
-        let entered = queue::enter(&self.context, &request.name, request.lease, value).await?;
+        let entered =
+            queue::enter(&self.context, caller, &request.name, request.lease, value).await?;
         let (place, header) = entered.turn(Fault::SessionExpired).await?;
         let key = place.key.clone().into();
         place.keep();
@@ -40,6 +45,7 @@ impl LockService {
 
     async fn give_back(
         &self,
+        caller: &Caller,
         request: pb::UnlockRequest,
     ) -> Result<Response<pb::UnlockResponse>, Status> {
         check_size(&self.context, request.encoded_len())?;
@@ -50,7 +56,7 @@ impl LockService {
             key: request.key.into(),
             ..DeleteRangeOp::default()
         });
-        let (_, applied) = write(&self.context, Txn::of(delete)).await?;
+        let (_, applied) = write(&self.context, caller, Txn::of(delete)).await?;
         let header = self.context.header_of(&applied);
         Ok(respond_applied(
             pb::UnlockResponse { header },
@@ -66,7 +72,8 @@ impl Lock for LockService {
         request: Request<pb::LockRequest>,
     ) -> Result<Response<pb::LockResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let taken = self.take(request.into_inner()).await;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let taken = self.take(caller, request.into_inner()).await;
         taken.map_err(queue::without_code)
     }
 
@@ -75,7 +82,8 @@ impl Lock for LockService {
         request: Request<pb::UnlockRequest>,
     ) -> Result<Response<pb::UnlockResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let given_back = self.give_back(request.into_inner()).await;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let given_back = self.give_back(&caller, request.into_inner()).await;
         given_back.map_err(queue::without_code)
     }
 }

@@ -36,7 +36,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 use bowline::{Entry, EntryRef, Revision, Snapshot, Value};
 use bowline_cluster::{ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::{RangeOp, SortOrder, SortTarget};
+use bowline_replica::{Caller, Need, RangeOp, SortOrder, SortTarget};
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_core::Stream;
 use http::HeaderMap;
@@ -72,10 +72,11 @@ pub(super) fn is_wide(op: &RangeOp) -> bool {
 
 pub(super) async fn range(
     context: &Arc<Context>,
+    caller: &Caller,
     op: RangeOp,
     level: ReadLevel,
 ) -> Result<Answer<pb::RangeResponse>, Status> {
-    let (snapshot, point) = open(context, &op, level).await?;
+    let (snapshot, point) = open(context, caller, &op, level).await?;
     let newest = match op.revision {
         Revision::ZERO => snapshot.revision(),
         _ => context.client.db().revision(),
@@ -83,7 +84,7 @@ pub(super) async fn range(
     let header = context.header(newest, point.term);
     let is_by_key = op.sort_target == SortTarget::Key && op.sort_order != SortOrder::Descend;
     if !is_by_key {
-        return sorted(context, op, level, &snapshot).await;
+        return sorted(context, caller, op, level, &snapshot).await;
     }
     let account = current_account(&context.memory);
     let beyond = Beyond::new(context, &op, &snapshot);
@@ -166,13 +167,21 @@ pub(super) async fn range(
 /// A snapshot of the freshness that the level requires.
 async fn open(
     context: &Context,
+    caller: &Caller,
     op: &RangeOp,
     level: ReadLevel,
 ) -> Result<(Snapshot, ReadPoint), Status> {
     let client = &context.client;
-    let take = || match op.revision {
-        Revision::ZERO => Ok(client.db().snapshot()),
-        revision => client.db().snapshot_at(revision).map_err(status),
+    // Checked in the state that is read.
+    let take = || {
+        let check = client.by(caller);
+        check
+            .check(|each| each(Need::read(&op.key, &op.range_end)))
+            .map_err(status)?;
+        match op.revision {
+            Revision::ZERO => Ok(client.db().snapshot()),
+            revision => client.db().snapshot_at(revision).map_err(status),
+        }
     };
     if level == ReadLevel::Lease && client.holds_lease() {
         let point = client.read_barrier(ReadLevel::Eventual).await;
@@ -193,6 +202,7 @@ async fn open(
 /// A range sorted in memory.
 async fn sorted(
     context: &Arc<Context>,
+    caller: &Caller,
     op: RangeOp,
     level: ReadLevel,
     snapshot: &Snapshot,
@@ -209,7 +219,8 @@ async fn sorted(
     let (bytes, mut charge) = measured?;
     let charged = if bytes > 2 * WHOLE_BYTES { bytes } else { 0 };
     charge.set(charged)?;
-    let read = context.client.range(&op, level).await.map_err(status)?;
+    let client = context.client.by(caller);
+    let read = client.range(&op, level).await.map_err(status)?;
     let reply = pb::RangeResponse {
         header: context.header_of_read(&read.point),
         ..convert::range_reply(read.value)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bowline::Revision;
 use bowline_cluster::{LocalClient, blocking};
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::{AlarmKind, Command};
+use bowline_replica::{AlarmKind, Command, Need};
 use pb::alarm_request::AlarmAction;
 use pb::downgrade_request::DowngradeAction;
 use pb::maintenance_server::Maintenance;
@@ -97,6 +97,9 @@ impl Maintenance for MaintenanceService {
         request: Request<pb::AlarmRequest>,
     ) -> Result<Response<pb::AlarmResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let client = self.context.client.by(&caller);
+        client.check_user().map_err(status)?;
         let request = request.into_inner();
         let wanted = Wanted::of(request.alarm);
         let action = AlarmAction::try_from(request.action)
@@ -111,6 +114,10 @@ impl Maintenance for MaintenanceService {
             AlarmAction::Activate => true,
             AlarmAction::Deactivate => false,
         };
+        client
+            .check_newest(&|each| each(Need::Root))
+            .await
+            .map_err(status)?;
         let mut changed = Vec::new();
         if let Wanted::Only(kind) = wanted {
             let member = request.member_id;
@@ -121,7 +128,7 @@ impl Maintenance for MaintenanceService {
                     kind,
                     is_raised,
                 };
-                let applied = self.context.client.execute(command).await;
+                let applied = client.execute(command).await;
                 applied.map_err(status)?.reply.result.map_err(status)?;
             }
             // An alarm that was raised before is included.

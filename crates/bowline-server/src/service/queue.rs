@@ -31,7 +31,7 @@ use bowline::{Entry, Revision, Value};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb::ResponseHeader;
 use bowline_replica::{
-    Compare, DeleteRangeOp, Op, OpReply, PutOp, RangeOp, RangeReply, Relation, SortOrder,
+    Caller, Compare, DeleteRangeOp, Op, OpReply, PutOp, RangeOp, RangeReply, Relation, SortOrder,
     SortTarget, Target, Txn, TxnReply,
 };
 use tokio::runtime::Handle;
@@ -145,19 +145,25 @@ fn delete_under(condition: Compare, key: &[u8]) -> Txn {
 }
 
 /// The requested lease, or a new one for 0. Only the client keeps the new one alive.
-pub(super) async fn lease_of(context: &Context, asked: i64) -> Result<i64, Status> {
+pub(super) async fn lease_of(
+    context: &Context,
+    caller: &Caller,
+    asked: i64,
+) -> Result<i64, Status> {
     const TTL: Duration = Duration::from_secs(60);
     if asked != 0 {
         return Ok(asked);
     }
     let ttl = TTL.max(context.settings.lease_ttl_min());
-    let (id, _) = context.client.lease_grant(0, ttl).await.map_err(status)?;
+    let client = context.client.by(caller);
+    let (id, _) = client.lease_grant(0, ttl).await.map_err(status)?;
     Ok(id)
 }
 
 /// A key in a queue. Dropping it deletes the key.
 pub(super) struct Place {
     context: Arc<Context>,
+    caller: Caller,
     prefix: Vec<u8>,
     pub(super) key: Vec<u8>,
     pub(super) create_revision: Revision,
@@ -180,6 +186,7 @@ pub(super) struct Entered {
 /// value.
 pub(super) async fn enter(
     context: &Arc<Context>,
+    caller: Caller,
     name: &[u8],
     lease: i64,
     value: Value,
@@ -189,7 +196,7 @@ pub(super) async fn enter(
     // In a task that outlives the caller: if the caller goes away, the place is dropped, and so the key is
     // deleted.
     tokio::spawn(async move {
-        let lease = match lease_of(&context, lease).await {
+        let lease = match lease_of(&context, &caller, lease).await {
             Ok(lease) => lease,
             Err(status) => {
                 // An error means that the caller has gone.
@@ -197,7 +204,7 @@ pub(super) async fn enter(
                 return;
             }
         };
-        let attempt = || enter_once(&context, &prefix, lease, &value);
+        let attempt = || enter_once(&context, &caller, &prefix, lease, &value);
         until_known(context.stopping(), RETRY_PAUSE, told, attempt).await;
     });
     let outcome = outcome.await;
@@ -248,6 +255,7 @@ fn is_without_lease(status: &Status) -> bool {
 /// Puts a key at the end of a queue, once.
 async fn enter_once(
     context: &Arc<Context>,
+    caller: &Caller,
     prefix: &[u8],
     lease: i64,
     value: &Value,
@@ -264,7 +272,7 @@ async fn enter_once(
         success: vec![Op::Put(put), Op::Range(first_of(prefix))],
         ..Txn::default()
     };
-    let (reply, applied) = write(context, txn).await?;
+    let (reply, applied) = write(context, caller, txn).await?;
     let (before, first) = two_of(reply)?;
     let OpReply::Put(before) = before else {
         return Err(foreign_reply());
@@ -279,6 +287,7 @@ async fn enter_once(
         is_first,
         place: Place {
             context: context.clone(),
+            caller: caller.clone(),
             prefix: prefix.to_vec(),
             key,
             create_revision,
@@ -347,7 +356,7 @@ impl Place {
             ..Txn::default()
         };
         loop {
-            let client = &self.context.client;
+            let client = self.context.client.by(&self.caller);
             let read = client.read_txn(&both, ReadLevel::Linearizable).await;
             let read = read.map_err(status)?;
             let (before, own) = two_of(read.value)?;
@@ -385,7 +394,7 @@ impl Place {
             let mut txn = put_if(&self.key, self.create_revision, own.value, self.lease);
             txn.compares.push(is_put_of(&self.key, own.mod_revision));
             txn.failure.push(read_of(&self.key));
-            let (mut reply, applied) = write(&self.context, txn).await?;
+            let (mut reply, applied) = write(&self.context, &self.caller, txn).await?;
             if reply.succeeded {
                 self.mod_revision = applied.reply.revision;
                 return Ok(Some(self.context.header_of(&applied)));
@@ -435,7 +444,14 @@ impl Drop for Place {
 /// Deletes a key unless it was put again since.
 async fn remove(context: &Context, key: &[u8], mod_revision: Revision) {
     let condition = is_put_of(key, mod_revision);
-    let attempt = || write(context, delete_under(condition.clone(), key));
+    // The caller may have lost its rights meanwhile: the key that it put goes all the same.
+    let attempt = || {
+        write(
+            context,
+            &Caller::Process,
+            delete_under(condition.clone(), key),
+        )
+    };
     until_done(context.stopping(), RETRY_PAUSE, attempt).await;
 }
 
@@ -530,8 +546,10 @@ mod tests {
     async fn who_holds_a_key_keeps_the_value_that_was_proclaimed_meanwhile() {
         let server = TestServer::start().await;
         let context = server.context();
-        let lease = lease_of(context, 0).await.unwrap();
-        let enter = |value: &'static str| enter(context, b"chair", lease, Value::from(value));
+        let lease = lease_of(context, &Caller::Nobody, 0).await.unwrap();
+        let enter = |value: &'static str| {
+            enter(context, Caller::Nobody, b"chair", lease, Value::from(value))
+        };
         let mut first = enter("first").await.unwrap().place;
         let second = enter("second").await.unwrap().place;
         second.keep();
@@ -546,7 +564,13 @@ mod tests {
         let stale = read(&first.key).await;
         let told = Value::from("proclaimed");
         let proclaimed = put_if(&first.key, first.create_revision, told, lease);
-        assert!(write(context, proclaimed).await.unwrap().0.succeeded);
+        assert!(
+            write(context, &Caller::Nobody, proclaimed)
+                .await
+                .unwrap()
+                .0
+                .succeeded
+        );
         assert!(first.hold(None, stale).await.unwrap().is_some());
         let now = read(&first.key).await;
         assert_eq!(&now.value[..], b"proclaimed");
@@ -554,9 +578,21 @@ mod tests {
         // The key of another owner is not taken.
         let key = first.key.clone();
         let deleted = delete_if(&key, first.create_revision);
-        assert!(write(context, deleted).await.unwrap().0.succeeded);
+        assert!(
+            write(context, &Caller::Nobody, deleted)
+                .await
+                .unwrap()
+                .0
+                .succeeded
+        );
         let again = put_if(&key, Revision::ZERO, Value::from("other"), lease);
-        assert!(write(context, again).await.unwrap().0.succeeded);
+        assert!(
+            write(context, &Caller::Nobody, again)
+                .await
+                .unwrap()
+                .0
+                .succeeded
+        );
         assert!(
             first.hold(None, now).await.unwrap().is_some(),
             "as it was read"

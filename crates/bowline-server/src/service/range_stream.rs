@@ -18,7 +18,7 @@ use std::sync::Arc;
 use bowline::{Entry, Revision, Value};
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::{RangeOp, SortOrder, SortTarget};
+use bowline_replica::{Caller, Need, RangeOp, SortOrder, SortTarget};
 use prost::Message;
 use tonic::{Response, Status};
 
@@ -38,6 +38,7 @@ const FIRST_KEYS: u64 = 10;
 
 pub(super) async fn stream(
     context: &Arc<Context>,
+    caller: &Caller,
     op: RangeOp,
     level: ReadLevel,
 ) -> Result<Response<Stepwise<pb::RangeStreamResponse>>, Status> {
@@ -56,6 +57,10 @@ pub(super) async fn stream(
         return Err(Fault::Unsupported(text).into());
     }
     let point = context.client.read_barrier(level).await.map_err(status)?;
+    let client = context.client.by(caller);
+    client
+        .check(|each| each(Need::read(&op.key, &op.range_end)))
+        .map_err(status)?;
     let db = context.client.db();
     let newest = db.revision();
     let snapshot = match op.revision {

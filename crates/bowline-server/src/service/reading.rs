@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::{Revision, Snapshot};
-use bowline_cluster::{ReadLevel, ReadPoint, blocking};
+use bowline_cluster::{ReadLevel, ReadPoint, VisitNeeds, blocking};
 use bowline_proto::v1 as pb;
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -54,11 +54,13 @@ pub(super) fn header(
     }
 }
 
-/// Waits until this member is fresh enough, and takes a snapshot.
+/// Waits until this member is fresh enough, checks that the caller has the rights that the call needs, and takes a
+/// snapshot.
 pub(super) async fn open(
     context: &Context,
     metadata: &MetadataMap,
     read: Option<pb::Read>,
+    needs: VisitNeeds<'_, '_>,
 ) -> Result<Opened, Status> {
     let (level, revision) = convert::read(read)?;
     if level == ReadLevel::Eventual {
@@ -67,7 +69,10 @@ pub(super) async fn open(
         check(context, metadata)?;
     }
     let client = &context.client;
+    let caller = context.caller_of(metadata).await?;
     let point = client.read_barrier(level).await.map_err(status)?;
+    // In the state that is read.
+    client.by(&caller).check(needs).map_err(status)?;
     let newest = client.db().snapshot();
     let header = pb::Header {
         read_level: convert::read_level(point.level).into(),
@@ -105,7 +110,7 @@ pub(super) async fn turn_of(
 }
 
 /// Waits for a turn, up to a timeout.
-pub(super) async fn turn_within(
+pub(crate) async fn turn_within(
     turns: &Arc<Semaphore>,
     wait_max: Duration,
 ) -> Result<OwnedSemaphorePermit, Status> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
-use bowline_replica::{Command, Outcome, Refusal};
+use bowline_replica::{Command, Need, Outcome, Refusal};
 use pb::commit_reply::Outcome as ReplyOutcome;
 use pb::store_server::Store;
 use prost::Message;
@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
 use super::check;
-use super::kv::execute;
+use super::kv::{execute, foreign_reply};
 use super::reading::{Parts, ask, header, open, read_some, turn_of};
 use super::stream::{Replies, produced};
 use crate::context::{Context, respond_applied, respond_read};
@@ -58,7 +58,11 @@ impl Store for StoreService {
     ) -> Result<Response<pb::GetReply>, Status> {
         let (metadata, _, asked) = request.into_parts();
         let keys = convert::keys(asked.keys)?;
-        let opened = open(&self.context, &metadata, asked.read).await?;
+        let opened = open(&self.context, &metadata, asked.read, &|each| {
+            let mut keys = keys.iter();
+            keys.try_for_each(|key| each(Need::read(key, &[])))
+        })
+        .await?;
         let snapshot = opened.snapshot;
         let (entries, answered) = ask(&self.context, move || {
             read_some(&keys, |key| {
@@ -80,8 +84,12 @@ impl Store for StoreService {
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<Self::RangeStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
+        let given = asked.range.clone().unwrap_or_default();
         let range = convert::range(asked.range)?;
-        let opened = open(&self.context, &metadata, asked.read).await?;
+        let opened = open(&self.context, &metadata, asked.read, &|each| {
+            each(Need::read(&given.key, &given.range_end))
+        })
+        .await?;
         let turn = turn_of(&self.scans, 1).await?;
         let (snapshot, header) = (opened.snapshot, opened.header);
         let limit = match asked.limit {
@@ -129,7 +137,10 @@ impl Store for StoreService {
     ) -> Result<Response<Self::HistoryStream>, Status> {
         let (metadata, _, asked) = request.into_parts();
         let key = convert::key(asked.key)?;
-        let opened = open(&self.context, &metadata, asked.read).await?;
+        let opened = open(&self.context, &metadata, asked.read, &|each| {
+            each(Need::read(&key, &[]))
+        })
+        .await?;
         let turn = turn_of(&self.scans, 1).await?;
         let header = opened.header;
         let db = self.context.client.db().clone();
@@ -180,12 +191,22 @@ impl Store for StoreService {
         &self,
         request: Request<pb::CommitRequest>,
     ) -> Result<Response<pb::CommitReply>, Status> {
-        check(&self.context, request.metadata())?;
-        let request = request.into_inner();
+        let (metadata, _, request) = request.into_parts();
+        check(&self.context, &metadata)?;
         if request.encoded_len() > self.context.settings.request_bytes_max {
             return Err(Fault::RequestTooLarge.into());
         }
         let commit = convert::commit(request)?;
+        let caller = self.context.caller_of(&metadata).await?;
+        let command = Command::Commit(commit);
+        let client = self.context.client.by(&caller);
+        client
+            .check_newest(&|each| bowline_replica::needs(&command, each))
+            .await
+            .map_err(status)?;
+        let Command::Commit(commit) = command else {
+            return Err(foreign_reply());
+        };
         if commit.writes.is_empty() && commit.expectations.is_empty() {
             // All reads were of one revision: the transaction is equivalent to a commit at that revision.
             let point = self.context.client.read_barrier(ReadLevel::Eventual).await;
@@ -197,7 +218,7 @@ impl Store for StoreService {
             };
             return Ok(Response::new(reply));
         }
-        let applied = execute(&self.context, Command::Commit(commit)).await?;
+        let applied = execute(&self.context, &caller, Command::Commit(commit)).await?;
         let told = match applied.reply.result {
             Ok(Outcome::Committed {
                 deleted,

@@ -13,9 +13,9 @@ use tonic::server::{Grpc, StreamingService};
 use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
-use super::{check_member, needs_leader};
+use super::{Terms, check_member};
 use crate::context::Context;
-use crate::watch::{WatchMessage, WatchSession, WatchStream};
+use crate::watch::{WatchMessage, WatchRights, WatchSession, WatchStream};
 
 /// The watch service.
 #[derive(Debug, Clone)]
@@ -29,11 +29,27 @@ impl WatchService {
     }
 
     /// Opens a client's watches.
-    pub(crate) fn open(context: &Context, needs_leader: bool) -> Result<WatchSession, Status> {
-        check_member(context, needs_leader)?;
+    pub(crate) fn open(context: &Arc<Context>, terms: &Terms) -> Result<WatchSession, Status> {
+        check_member(context, terms.needs_leader)?;
+        let client = context.client.clone();
+        let rights = match context.known_caller(&terms.credentials) {
+            Some(caller) => WatchRights::of(client, caller),
+            None => {
+                let (context, credentials) = (context.clone(), terms.credentials.clone());
+                let seek = async move { context.caller(&credentials).await };
+                WatchRights::sought(client, Box::pin(seek))
+            }
+        };
         let header = context.reply_header.clone();
         let (watches, memory) = (&context.watches, &context.memory);
-        Ok(WatchSession::new(watches, memory, header, needs_leader))
+        let needs_leader = terms.needs_leader;
+        Ok(WatchSession::new(
+            watches,
+            memory,
+            header,
+            needs_leader,
+            rights,
+        ))
     }
 }
 
@@ -71,7 +87,8 @@ impl StreamingService<pb::WatchRequest> for Watch<'_> {
     type Future = std::future::Ready<Result<Response<WatchStream>, Status>>;
 
     fn call(&mut self, request: Request<Streaming<pb::WatchRequest>>) -> Self::Future {
-        let session = WatchService::open(&self.0.context, needs_leader(request.metadata()));
+        let terms = Terms::of_change(request.metadata());
+        let session = WatchService::open(&self.0.context, &terms);
         std::future::ready(
             session.map(|session| Response::new(WatchStream::new(session, request.into_inner()))),
         )

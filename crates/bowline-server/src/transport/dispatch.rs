@@ -29,6 +29,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::bodies::{ReplyBody, ReplyKind, RequestBody};
+use super::rights::right_of;
 use crate::context::{Context, is_of_read};
 use crate::gateway;
 use crate::http::{self as plain, Guard};
@@ -256,8 +257,22 @@ impl Dispatch {
         B: HttpBody<Data = Bytes> + Send + 'static,
         B::Error: Into<StdError> + Send,
     {
+        let right = right_of(method);
+        let call = match right.is_checked_later() || !self.context.client.are_users_enabled() {
+            true => self.serve(method, request),
+            false => {
+                let (context, headers) = (self.context.clone(), request.headers().clone());
+                let call = self.serve(method, request);
+                Box::pin(async move {
+                    match right.check(&context, headers).await {
+                        Ok(()) => call.await,
+                        Err(status) => Ok(status.into_http()),
+                    }
+                })
+            }
+        };
         Call::Method {
-            call: self.serve(method, request),
+            call,
             method,
             begun: Instant::now(),
             context: self.context.clone(),

@@ -8,6 +8,7 @@ mod dispatch;
 mod executor;
 mod listener;
 mod read_deadline;
+mod rights;
 
 pub(crate) use dispatch::Dispatch;
 pub(crate) use listener::{ConnectionOptions, Listener};

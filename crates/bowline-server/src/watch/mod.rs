@@ -40,6 +40,7 @@ mod index;
 mod message;
 mod options;
 mod own;
+mod rights;
 mod session;
 mod shard;
 mod state;
@@ -50,19 +51,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use bowline::DbReader;
-use bowline_cluster::blocking;
+use bowline_cluster::{LocalClient, blocking};
 use parking_lot::Mutex;
 use tonic::Status;
 
 use crate::memory::Memory;
 use crate::status::Fault;
 use budget::Budget;
+use rights::Granted;
 use shard::Shard;
 use stream_queue::StreamQueue;
 
 pub(crate) use message::{EncodedDelivery, WatchMessage};
 pub(crate) use options::WatchOptions;
 pub(crate) use own::{Kinds, OwnWatch};
+pub(crate) use rights::WatchRights;
 pub(crate) use session::WatchSession;
 pub(crate) use stream::WatchStream;
 
@@ -79,11 +82,19 @@ pub(crate) struct Watches {
     streams: Mutex<OpenStreams>,
 }
 
+/// An open stream.
+#[derive(Debug)]
+struct OpenStream {
+    queue: Weak<StreamQueue>,
+    needs_leader: bool,
+    /// What its client was allowed to watch; `None` for one of the server itself.
+    granted: Option<Arc<Granted>>,
+}
+
 /// The open streams.
 #[derive(Debug, Default)]
 struct OpenStreams {
-    /// Their queues, each with whether the stream needs a leader.
-    open: Vec<(Weak<StreamQueue>, bool)>,
+    open: Vec<OpenStream>,
     /// Whether all were ended; a stream that is opened now ends at once.
     is_over: bool,
 }
@@ -115,7 +126,11 @@ impl Watches {
     }
 
     /// Creates the queue of a new stream.
-    fn open(&self, needs_leader: bool) -> (Arc<Shard>, Arc<StreamQueue>) {
+    fn open(
+        &self,
+        needs_leader: bool,
+        granted: Option<Arc<Granted>>,
+    ) -> (Arc<Shard>, Arc<StreamQueue>) {
         let next = self.next_shard.fetch_add(1, Ordering::Relaxed) % self.shards.len();
         let queue = Arc::new(StreamQueue::new(self.queue_bytes, self.budget.clone()));
         let mut streams = self.streams.lock();
@@ -125,9 +140,13 @@ impl Watches {
         let open = &mut streams.open;
         // Before it grows, entries of closed streams are removed.
         if open.len() == open.capacity() {
-            open.retain(|(queue, _)| queue.strong_count() > 0);
+            open.retain(|stream| stream.queue.strong_count() > 0);
         }
-        open.push((Arc::downgrade(&queue), needs_leader));
+        open.push(OpenStream {
+            queue: Arc::downgrade(&queue),
+            needs_leader,
+            granted,
+        });
         (self.shards[next].clone(), queue)
     }
 
@@ -144,10 +163,22 @@ impl Watches {
         Watches::end_streams(&self.streams.lock(), true, &Fault::NoLeader);
     }
 
+    /// Ends the streams with watches that their callers may not have any more.
+    pub(crate) fn check_rights(&self, client: &LocalClient) {
+        for stream in &self.streams.lock().open {
+            if let Some(granted) = &stream.granted
+                && let Some(queue) = stream.queue.upgrade()
+                && !granted.is_allowed(client)
+            {
+                queue.end(Status::from(Fault::PermissionDenied));
+            }
+        }
+    }
+
     fn end_streams(streams: &OpenStreams, only_needing_leader: bool, fault: &Fault) {
-        for (queue, needs_leader) in &streams.open {
-            if let Some(queue) = queue.upgrade()
-                && (*needs_leader || !only_needing_leader)
+        for stream in &streams.open {
+            if let Some(queue) = stream.queue.upgrade()
+                && (stream.needs_leader || !only_needing_leader)
             {
                 queue.end(Status::from(fault.clone()));
             }
@@ -192,11 +223,11 @@ mod tests {
         };
         let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
         let poll = |queue: &StreamQueue| queue.poll(&mut Context::from_waker(Waker::noop()));
-        let (_shard, before) = watches.open(false);
+        let (_shard, before) = watches.open(false, None);
         watches.end_those_that_need_a_leader();
         assert!(poll(&before).is_pending());
         watches.end_all();
-        let (_shard, after) = watches.open(false);
+        let (_shard, after) = watches.open(false, None);
         for queue in [before, after] {
             assert!(matches!(poll(&queue), Poll::Ready(Taken::End(_))));
         }
@@ -219,7 +250,7 @@ mod tests {
         let now = db.revision();
         let start = now + 3;
         // Of one shard, so that all are in the same rounds of progress.
-        let (shard, _) = watches.open(false);
+        let (shard, _) = watches.open(false, None);
         let open = |wants: Wants, starts: &[u64]| {
             let queue = Arc::new(StreamQueue::new(1 << 20, watches.budget.clone()));
             let stream = shard.open(queue.clone());
@@ -294,7 +325,7 @@ mod tests {
             fragment_bytes: 1 << 20,
         };
         let watches = Watches::start(&db, &options, &Memory::new(1 << 30, 1 << 30)).unwrap();
-        let (shard, queue) = watches.open(false);
+        let (shard, queue) = watches.open(false, None);
         let stream = shard.open(queue.clone());
         let span = || Span::new(b"k", b"").unwrap();
         let live = shard.create(&stream, 0, span(), 0, Wants::default());

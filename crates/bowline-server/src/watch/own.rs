@@ -54,7 +54,7 @@ impl OwnWatch {
         from: Revision,
         kinds: Kinds,
     ) -> OwnWatch {
-        let (shard, queue) = watches.open(false);
+        let (shard, queue) = watches.open(false, None);
         let state = shard.open(queue.clone());
         let wants = Wants {
             no_puts: kinds == Kinds::Deletions,

@@ -13,6 +13,7 @@ use tonic::Status;
 use super::Watches;
 use super::index::Span;
 use super::message::{Delivery, WatchMessage, response};
+use super::rights::WatchRights;
 use super::shard::Shard;
 use super::state::{Key, StreamState, Wants};
 use super::stream_queue::{StreamQueue, Taken};
@@ -22,6 +23,9 @@ use crate::status::Fault;
 
 /// The id in messages without a watch.
 const NO_WATCH: i64 = -1;
+
+/// So many requests wait until it is known who the caller is.
+const WAITING_MAX: usize = 16;
 
 /// The approximate memory of a watch besides its keys.
 const WATCH_BYTES: usize = 1 << 10;
@@ -38,6 +42,9 @@ pub(crate) struct WatchSession {
     next_id: i64,
     /// The memory of the watches.
     charge: Charge,
+    rights: WatchRights,
+    /// Requests that came before the caller was known.
+    waiting: Vec<pb::WatchRequest>,
 }
 
 impl WatchSession {
@@ -47,8 +54,9 @@ impl WatchSession {
         memory: &Arc<Memory>,
         reply_header: Arc<ReplyHeader>,
         needs_leader: bool,
+        rights: WatchRights,
     ) -> WatchSession {
-        let (shard, queue) = watches.open(needs_leader);
+        let (shard, queue) = watches.open(needs_leader, Some(rights.granted().clone()));
         let state = shard.open(queue.clone());
         let charge = Charge::none(current_account(memory));
         WatchSession {
@@ -59,16 +67,23 @@ impl WatchSession {
             state,
             watches: HashMap::new(),
             next_id: 0,
+            rights,
+            waiting: Vec::new(),
         }
     }
 
     /// Does what a request asks for. The reply comes through [`WatchSession::poll`].
     pub(crate) fn handle(&mut self, request: pb::WatchRequest) {
+        if self.rights.is_sought() {
+            self.waiting.push(request);
+            return;
+        }
         match request.request_union {
             Some(RequestUnion::CreateRequest(create)) => self.create(&create),
             Some(RequestUnion::CancelRequest(cancel)) => {
                 let id = cancel.watch_id;
                 if let Some((key, bytes)) = self.watches.remove(&id) {
+                    self.rights.cancelled(id);
                     self.shard.cancel(&self.state, id, key);
                     // A release is never refused.
                     let _ = self.charge.set(self.charge.bytes() - bytes);
@@ -81,7 +96,7 @@ impl WatchSession {
 
     /// Whether so much waits for the client that it should make no more requests.
     pub(crate) fn is_full(&self) -> bool {
-        self.queue.is_full()
+        self.queue.is_full() || self.waiting.len() >= WAITING_MAX
     }
 
     /// The next message; `None` at the end.
@@ -89,6 +104,11 @@ impl WatchSession {
         &mut self,
         task: &mut TaskContext<'_>,
     ) -> Poll<Result<Option<Delivery>, Status>> {
+        if self.rights.is_sought() && self.rights.poll_known(task).is_ready() {
+            for request in std::mem::take(&mut self.waiting) {
+                self.handle(request);
+            }
+        }
         match self.queue.poll(task) {
             Poll::Ready(Taken::Message(mut delivery, has_room)) => {
                 if has_room {
@@ -113,6 +133,9 @@ impl WatchSession {
         if request.start_revision < 0 {
             return self.refuse(&Fault::Compacted.parts().1);
         }
+        if let Err(refused) = self.rights.check(&request.key, &request.range_end) {
+            return self.refuse(refused.message());
+        }
         let Some(span) = Span::new(&request.key, &request.range_end) else {
             return self.refuse("mvcc: watcher range is empty");
         };
@@ -135,6 +158,7 @@ impl WatchSession {
         let start = request.start_revision;
         if let Some(key) = self.shard.create(&self.state, id, span, start, wants) {
             self.watches.insert(id, (key, bytes));
+            self.rights.created(id, &request.key, &request.range_end);
         } else {
             let _ = self.charge.set(self.charge.bytes() - bytes);
         }

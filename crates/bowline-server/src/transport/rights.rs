@@ -1,0 +1,132 @@
+//! What each method needs before its service sees the call: one exhaustive match, so that a new method does not compile
+//! without it.
+
+use bowline_replica::Need;
+use http::HeaderMap;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::context::Context;
+use crate::metrics::Method;
+use crate::status::status;
+
+/// What a call needs while authentication is enabled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Right {
+    /// Nothing.
+    Nothing,
+    /// A user.
+    User,
+    /// The role `root`.
+    Root,
+    /// What its service finds in the request, and checks itself.
+    OfRequest,
+}
+
+/// The right that a method needs.
+pub(super) fn right_of(method: Method) -> Right {
+    use Method as M;
+    match method {
+        M::Range
+        | M::RangeStream
+        | M::Put
+        | M::DeleteRange
+        | M::Txn
+        | M::Compact
+        | M::Watch
+        | M::LeaseGrant
+        | M::LeaseRevoke
+        | M::LeaseKeepAlive
+        | M::LeaseTimeToLive
+        | M::LeaseLeases
+        | M::Lock
+        | M::Unlock
+        | M::Campaign
+        | M::Proclaim
+        | M::Leader
+        | M::Observe
+        | M::Resign
+        | M::GraphWrite
+        | M::GraphGetBlocks
+        | M::GraphGetEdges
+        | M::GraphNeighbors
+        | M::GraphTraverse
+        | M::GraphShortestPath
+        | M::GraphListBlocks
+        | M::GraphListEdges
+        | M::GraphOrder
+        | M::GraphComponents
+        | M::GraphStats
+        | M::GraphPageRank
+        | M::GraphCommunities
+        | M::GraphTriangles
+        | M::GraphClustering
+        | M::GraphKHop
+        | M::GraphSimplePaths
+        | M::StoreGet
+        | M::StoreRange
+        | M::StoreHistory
+        | M::StoreCommit
+        | M::MsLeaseGrant
+        | M::MsLeaseKeepAlive
+        | M::MsLeaseTimeToLive
+        | M::MsLeaseRevoke
+        // To see alarms any user may, and to change them root.
+        | M::Alarm
+        // A user may look at itself, and at its own roles.
+        | M::UserGet
+        | M::RoleGet => Right::OfRequest,
+        M::MemberList | M::Status => Right::User,
+        M::MemberAdd
+        | M::MemberRemove
+        | M::MemberUpdate
+        | M::MemberPromote
+        | M::MemberRepair
+        | M::Defragment
+        | M::Hash
+        | M::HashKv
+        | M::Snapshot
+        | M::MoveLeader
+        | M::Downgrade
+        | M::AuthEnable
+        | M::AuthDisable
+        | M::AuthStatus
+        | M::UserAdd
+        | M::UserList
+        | M::UserDelete
+        | M::UserChangePassword
+        | M::UserGrantRole
+        | M::UserRevokeRole
+        | M::RoleAdd
+        | M::RoleList
+        | M::RoleDelete
+        | M::RoleGrantPermission
+        | M::RoleRevokePermission => Right::Root,
+        M::Authenticate
+        | M::HealthCheck
+        | M::HealthWatch
+        | M::ReflectionV1
+        | M::ReflectionV1Alpha => Right::Nothing,
+    }
+}
+
+impl Right {
+    /// Whether the call goes to its service at once.
+    pub(super) fn is_checked_later(self) -> bool {
+        matches!(self, Right::Nothing | Right::OfRequest)
+    }
+
+    /// Refuses a call without the right.
+    pub(super) async fn check(self, context: &Context, headers: HeaderMap) -> Result<(), Status> {
+        let caller = context
+            .caller_of(&MetadataMap::from_headers(headers))
+            .await?;
+        let client = context.client.by(&caller);
+        let checked = match self {
+            Right::Nothing | Right::OfRequest => return Ok(()),
+            Right::User => client.check_newest(&|_| Ok(())).await,
+            Right::Root => client.check_newest(&|each| each(Need::Root)).await,
+        };
+        checked.map_err(status)
+    }
+}

@@ -1,0 +1,135 @@
+//! [`WatchRights`]: whether a client may watch what it asks for, now and after each change of users.
+//!
+//! A watch needs the right to read its range when it is created. After a change of users, every stream with a watch that
+//! its caller may not have any more ends; so does every stream of nobody once authentication is enabled. The client opens
+//! its stream anew, and is refused what it may not watch.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context as TaskContext, Poll};
+
+use bowline_cluster::LocalClient;
+use bowline_replica::{Caller, Need};
+use parking_lot::Mutex;
+use tonic::Status;
+
+use crate::status::status;
+
+/// Finds out who the caller is.
+pub(crate) type Seek = Pin<Box<dyn Future<Output = Result<Caller, Status>> + Send>>;
+
+/// What a client was allowed to watch.
+#[derive(Debug, Default)]
+pub(crate) struct Granted {
+    /// Set once it is known.
+    caller: OnceLock<Caller>,
+    /// The ranges of the watches of a user, by their ids.
+    ranges: Mutex<HashMap<i64, (Vec<u8>, Vec<u8>)>>,
+}
+
+impl Granted {
+    /// Whether all of it is allowed still.
+    pub(super) fn is_allowed(&self, client: &LocalClient) -> bool {
+        let Some(caller) = self.caller.get() else {
+            return true;
+        };
+        let ranges = self.ranges.lock();
+        let checked = client.by(caller).check(|each| {
+            let mut ranges = ranges.values();
+            ranges.try_for_each(|(key, range_end)| each(Need::read(key, range_end)))
+        });
+        checked.is_ok()
+    }
+}
+
+/// Who the caller is, as far as it is known.
+enum Known {
+    Caller(Caller),
+    /// It is being found out.
+    Sought(Seek),
+    /// It is nobody that may watch, for this reason.
+    Refused(Status),
+}
+
+/// The rights of a client's watches.
+pub(crate) struct WatchRights {
+    client: LocalClient,
+    known: Known,
+    granted: Arc<Granted>,
+}
+
+impl WatchRights {
+    /// Those of a caller that is known.
+    pub(crate) fn of(client: LocalClient, caller: Caller) -> WatchRights {
+        let granted = Arc::new(Granted::default());
+        let _ = granted.caller.set(caller.clone());
+        WatchRights {
+            client,
+            known: Known::Caller(caller),
+            granted,
+        }
+    }
+
+    /// Those of a caller that is to be found out.
+    pub(crate) fn sought(client: LocalClient, seek: Seek) -> WatchRights {
+        WatchRights {
+            client,
+            known: Known::Sought(seek),
+            granted: Arc::default(),
+        }
+    }
+
+    pub(super) fn granted(&self) -> &Arc<Granted> {
+        &self.granted
+    }
+
+    /// Whether the caller is not known yet.
+    pub(super) fn is_sought(&self) -> bool {
+        matches!(self.known, Known::Sought(_))
+    }
+
+    /// Waits until the caller is known, or refused.
+    pub(super) fn poll_known(&mut self, task: &mut TaskContext<'_>) -> Poll<()> {
+        let Known::Sought(seek) = &mut self.known else {
+            return Poll::Ready(());
+        };
+        self.known = match std::task::ready!(seek.as_mut().poll(task)) {
+            Ok(caller) => {
+                let _ = self.granted.caller.set(caller.clone());
+                Known::Caller(caller)
+            }
+            Err(refused) => Known::Refused(refused),
+        };
+        Poll::Ready(())
+    }
+
+    /// Refuses a watch that the caller may not have.
+    pub(super) fn check(&self, key: &[u8], range_end: &[u8]) -> Result<(), Status> {
+        match &self.known {
+            Known::Caller(caller) => {
+                let client = self.client.by(caller);
+                let checked = client.check(|each| each(Need::read(key, range_end)));
+                checked.map_err(status)
+            }
+            Known::Refused(refused) => Err(refused.clone()),
+            Known::Sought(_) => Err(Status::internal("the caller is not known yet")),
+        }
+    }
+
+    /// A watch was created.
+    pub(super) fn created(&self, id: i64, key: &[u8], range_end: &[u8]) {
+        if let Known::Caller(Caller::User(_)) = &self.known {
+            let range = (key.to_vec(), range_end.to_vec());
+            self.granted.ranges.lock().insert(id, range);
+        }
+    }
+
+    /// A watch was cancelled.
+    pub(super) fn cancelled(&self, id: i64) {
+        if let Known::Caller(Caller::User(_)) = &self.known {
+            self.granted.ranges.lock().remove(&id);
+        }
+    }
+}
