@@ -9,6 +9,8 @@ mod executor;
 mod listener;
 mod read_deadline;
 mod rights;
+#[cfg(test)]
+mod rights_tests;
 
 pub(crate) use dispatch::Dispatch;
 pub(crate) use listener::{ConnectionOptions, Listener};

@@ -1,4 +1,4 @@
-//! What Auth answers while authentication is disabled, which it always is.
+//! What Auth answers while authentication is disabled.
 
 use bowline_proto::etcdserverpb as pb;
 use pb::auth_client::AuthClient;
@@ -95,30 +95,6 @@ async fn without_users_and_roles_auth_answers_as_etcd_does() {
             let empty = of(Code::InvalidArgument, "role name is empty");
             assert_eq!(refusal(auth.role_add(nameless).await), empty);
         }
-    }
-}
-
-#[tokio::test]
-async fn what_would_keep_users_or_roles_is_refused_and_says_what_to_do() {
-    let running = start(&[]).await;
-    let mut auth = AuthClient::new(running.channel().await);
-    let user = pb::AuthUserAddRequest {
-        name: "root".to_owned(),
-        password: "p".to_owned(),
-        ..pb::AuthUserAddRequest::default()
-    };
-    let role = pb::AuthRoleAddRequest {
-        name: "root".to_owned(),
-    };
-    let refusals = [
-        refusal(auth.user_add(user).await),
-        refusal(auth.role_add(role).await),
-        refusal(auth.auth_enable(pb::AuthEnableRequest {}).await),
-    ];
-    for (code, text) in refusals {
-        assert_eq!(code, Code::Unimplemented);
-        assert!(text.contains("not supported yet"), "{text}");
-        assert!(text.contains("leave authentication disabled"), "{text}");
     }
 }
 

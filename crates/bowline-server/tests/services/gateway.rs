@@ -18,10 +18,15 @@ use crate::support::{Running, put, start};
 
 /// Sends a request of HTTP/1.1 with this body.
 async fn sent(running: &Running, path: &str, body: &str) -> TcpStream {
+    sent_with(running, path, "", body).await
+}
+
+/// [`sent`] with further lines of the head.
+async fn sent_with(running: &Running, path: &str, lines: &str, body: &str) -> TcpStream {
     let mut stream = TcpStream::connect(running.address()).await.unwrap();
     let len = body.len();
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {len}\r\n\r\n{body}"
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{lines}content-length: {len}\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     stream
@@ -29,7 +34,18 @@ async fn sent(running: &Running, path: &str, body: &str) -> TcpStream {
 
 /// The status, and the body as it is.
 pub(crate) async fn post(running: &Running, path: &str, body: &str) -> (u16, String) {
-    let mut stream = sent(running, path, body).await;
+    post_as(running, path, None, body).await
+}
+
+/// [`post`] with a token.
+pub(crate) async fn post_as(
+    running: &Running,
+    path: &str,
+    token: Option<&str>,
+    body: &str,
+) -> (u16, String) {
+    let line = token.map(|token| format!("authorization: {token}\r\n"));
+    let mut stream = sent_with(running, path, &line.unwrap_or_default(), body).await;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).await.unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();

@@ -22,6 +22,7 @@ mod range_stream;
 mod restores;
 mod support;
 mod surface;
+mod users;
 mod watch_races;
 mod watches;
 mod work;

@@ -14,6 +14,7 @@ use tonic::transport::Channel;
 pub(crate) struct Running {
     pub(crate) server: Server,
     directory: tempfile::TempDir,
+    peer: String,
 }
 
 /// Starts one with a few settings.
@@ -27,9 +28,18 @@ pub(crate) async fn start_with(
     change: impl FnOnce(&mut Config),
 ) -> Running {
     let directory = tempfile::tempdir().unwrap();
+    let peer = format!("http://127.0.0.1:{}", free_port());
+    start_in(directory, peer, flags, change).await
+}
+
+async fn start_in(
+    directory: tempfile::TempDir,
+    peer: String,
+    flags: &[(&str, &str)],
+    change: impl FnOnce(&mut Config),
+) -> Running {
     let mut layers = Layers::default();
     let data = directory.path().join("data").display().to_string();
-    let peer = format!("http://127.0.0.1:{}", free_port());
     let own = [
         ("data-dir", data.as_str()),
         ("listen-client-urls", "http://127.0.0.1:0"),
@@ -42,19 +52,30 @@ pub(crate) async fn start_with(
     let mut config = Config::from_layers(&layers).unwrap();
     change(&mut config);
     let server = Server::start(config).await.unwrap();
-    let running = Running { server, directory };
+    let running = Running {
+        server,
+        directory,
+        peer,
+    };
     // It elects itself in a moment.
-    let mut maintenance = running.maintenance().await;
-    loop {
-        let status = maintenance.status(pb::StatusRequest {}).await.unwrap();
-        if status.into_inner().leader != 0 {
-            return running;
-        }
+    while running.server.client().status().leader.is_none() {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
+    running
 }
 
 impl Running {
+    /// Stops it, and starts it again on its directory, without the settings that it had.
+    pub(crate) async fn restarted(self) -> Running {
+        let Running {
+            server,
+            directory,
+            peer,
+        } = self;
+        server.shutdown().await.unwrap();
+        start_in(directory, peer, &[], |_| {}).await
+    }
+
     /// Where its files are.
     pub(crate) fn data(&self) -> std::path::PathBuf {
         self.directory.path().join("data")
