@@ -35,6 +35,8 @@ mod change;
 mod needs;
 mod rights;
 mod state;
+#[cfg(test)]
+pub(crate) mod tests;
 mod tokens;
 
 pub use change::{Actor, TokenChange, TokenHash, UsersChange};

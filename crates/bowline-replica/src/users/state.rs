@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! u c          | version 1 | is enabled u8 | auth revision varint |
-//! u u NAME     | since varint | has a password u8 | password bytes | roles: count, each bytes |
+//! u u NAME     | since varint | has a password u8 | password bytes | roles in order: count, each bytes |
 //! u r NAME     | permissions: count, each |
 //! permission   | kind u8: 0 keys, 1 kinds | grant u8 | key bytes, range end bytes; or prefix bytes |
 //! u t HASH     a token; see `tokens`
@@ -403,7 +403,11 @@ pub(crate) fn decode_user(record: &[u8]) -> Option<User> {
     let count = reader.varint_usize()?;
     let mut roles = BTreeSet::new();
     for _ in 0..count {
-        roles.insert(text(&mut reader)?);
+        let role = text(&mut reader)?;
+        if roles.last().is_some_and(|last| *last >= role) {
+            return None;
+        }
+        roles.insert(role);
     }
     let password = match has_password {
         0 if password.is_empty() => None,
