@@ -379,7 +379,8 @@ fn order(permission: &Permission) -> (bool, &[u8]) {
     }
 }
 
-fn encode_user(user: &User) -> Vec<u8> {
+/// Encodes a user.
+pub(crate) fn encode_user(user: &User) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, user.since);
     out.push(u8::from(user.password.is_some()));
@@ -422,7 +423,8 @@ pub(crate) fn decode_user(record: &[u8]) -> Option<User> {
     })
 }
 
-fn encode_role(role: &Role) -> Vec<u8> {
+/// Encodes a role.
+pub(crate) fn encode_role(role: &Role) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, role.permissions.len() as u64);
     for permission in &role.permissions {

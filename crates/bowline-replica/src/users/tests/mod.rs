@@ -11,46 +11,46 @@ pub(crate) mod records;
 
 use super::*;
 
-fn add_user(name: &str) -> UsersChange {
+pub(crate) fn add_user(name: &str) -> UsersChange {
     UsersChange::AddUser {
         name: name.to_owned(),
         password: Some(format!("hash of {name}")),
     }
 }
 
-fn delete_user(name: &str) -> UsersChange {
+pub(crate) fn delete_user(name: &str) -> UsersChange {
     let name = name.to_owned();
     UsersChange::DeleteUser { name }
 }
 
-fn change_password(name: &str) -> UsersChange {
+pub(crate) fn change_password(name: &str) -> UsersChange {
     UsersChange::ChangePassword {
         name: name.to_owned(),
         password: "another hash".to_owned(),
     }
 }
 
-fn grant_role(user: &str, role: &str) -> UsersChange {
+pub(crate) fn grant_role(user: &str, role: &str) -> UsersChange {
     let (user, role) = (user.to_owned(), role.to_owned());
     UsersChange::GrantRole { user, role }
 }
 
-fn revoke_role(user: &str, role: &str) -> UsersChange {
+pub(crate) fn revoke_role(user: &str, role: &str) -> UsersChange {
     let (user, role) = (user.to_owned(), role.to_owned());
     UsersChange::RevokeRole { user, role }
 }
 
-fn add_role(name: &str) -> UsersChange {
+pub(crate) fn add_role(name: &str) -> UsersChange {
     let name = name.to_owned();
     UsersChange::AddRole { name }
 }
 
-fn delete_role(name: &str) -> UsersChange {
+pub(crate) fn delete_role(name: &str) -> UsersChange {
     let name = name.to_owned();
     UsersChange::DeleteRole { name }
 }
 
-fn keys(grant: Grant, key: &str, range_end: &str) -> Permission {
+pub(crate) fn keys(grant: Grant, key: &str, range_end: &str) -> Permission {
     Permission::Keys {
         grant,
         key: key.into(),
@@ -58,17 +58,17 @@ fn keys(grant: Grant, key: &str, range_end: &str) -> Permission {
     }
 }
 
-fn kinds(grant: Grant, prefix: &str) -> Permission {
+pub(crate) fn kinds(grant: Grant, prefix: &str) -> Permission {
     let prefix = prefix.to_owned();
     Permission::Kinds { grant, prefix }
 }
 
-fn grant(role: &str, permission: Permission) -> UsersChange {
+pub(crate) fn grant(role: &str, permission: Permission) -> UsersChange {
     let role = role.to_owned();
     UsersChange::GrantPermission { role, permission }
 }
 
-fn revoke(role: &str, permission: Permission) -> UsersChange {
+pub(crate) fn revoke(role: &str, permission: Permission) -> UsersChange {
     let role = role.to_owned();
     UsersChange::RevokePermission { role, permission }
 }
@@ -368,10 +368,7 @@ fn a_user_is_another_after_its_deletion_and_after_a_change_of_its_password() {
     let since = ann(&users).since;
     assert!(since <= users.revision());
     // Not by a change of what it may do.
-    let more = after(
-        &users,
-        &[grant_role("ann", ROOT), revoke_role("ann", "r")],
-    );
+    let more = after(&users, &[grant_role("ann", ROOT), revoke_role("ann", "r")]);
     assert_eq!(ann(&more).since, since);
     let changed = after(&users, &[change_password("ann")]);
     assert_eq!(ann(&changed).since, changed.revision());

@@ -120,7 +120,8 @@ impl Accessed {
     fn graph(&mut self, write: &GraphWrite, held: &Held) {
         match write {
             GraphWrite::PutBlock(block) => {
-                let mut has: Vec<Vec<String>> = vec![block.kinds.iter().map(String::from).collect()];
+                let mut has: Vec<Vec<String>> =
+                    vec![block.kinds.iter().map(String::from).collect()];
                 has.extend(held.blocks.get(&block.id).cloned());
                 for kinds in has {
                     for kind in &kinds {
@@ -132,7 +133,8 @@ impl Accessed {
                 }
             }
             GraphWrite::DeleteBlock(_) => self.kind(Access::Write, None),
-            GraphWrite::PutEdge(Edge { kind, .. }) | GraphWrite::DeleteEdge(EdgeKey { kind, .. }) => {
+            GraphWrite::PutEdge(Edge { kind, .. })
+            | GraphWrite::DeleteEdge(EdgeKey { kind, .. }) => {
                 self.kind(Access::Write, Some(kind));
             }
         }

@@ -188,7 +188,10 @@ fn a_record_of_what_is_unknown_is_refused() {
 fn a_token_is_of_its_record() {
     let session = decode_token([7; 32], &encode_token("ann", 300, 9000)).unwrap();
     assert_eq!((session.user(), session.since()), ("ann", 300));
-    assert_eq!((session.token(), session.expires_ms()), (Some(&[7; 32]), 9000));
+    assert_eq!(
+        (session.token(), session.expires_ms()),
+        (Some(&[7; 32]), 9000)
+    );
     assert!(session.is_valid(8999) && !session.is_valid(9000));
     let actor = Actor::User {
         name: "ann".to_owned(),
