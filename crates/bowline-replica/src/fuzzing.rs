@@ -6,6 +6,10 @@ use std::time::Duration;
 use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Revision, Value};
 use bytes::Bytes;
 
+use crate::users::{
+    Actor, Grant, Permission, TokenChange, Users, UsersChange, decode_role, decode_token,
+    decode_user, encode_role, encode_token, encode_user,
+};
 use crate::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
     EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, Target, Txn,
@@ -31,11 +35,136 @@ pub fn replicated(data: &[u8]) {
                 assert_eq!(again, data, "two encodings of one mark");
             }
         }
+        2 => {
+            if let Some(user) = decode_user(data) {
+                assert_eq!(encode_user(&user), data, "two encodings of one user");
+            }
+        }
+        3 => {
+            if let Some(role) = decode_role(data) {
+                assert_eq!(encode_role(&role), data, "two encodings of one role");
+            }
+        }
+        4 => {
+            if let Some(token) = decode_token([0; 32], data) {
+                let again = encode_token(token.user(), token.since(), token.expires_ms());
+                assert_eq!(again, data, "two encodings of one token");
+            }
+        }
         _ => {}
     }
 }
 
-/// Commands of every kind, and a mark.
+/// Changes of users and tokens of every kind, and commands with actors.
+#[cfg_attr(fuzzing, allow(dead_code))]
+fn commands_of_users() -> Vec<Command> {
+    let (name, role) = (|| "ann".to_owned(), || "readers".to_owned());
+    let password = || "$argon2id$hash".to_owned();
+    let on_keys = Permission::Keys {
+        grant: Grant::ReadWrite,
+        key: b"key".to_vec(),
+        range_end: vec![0],
+    };
+    let on_kinds = Permission::Kinds {
+        grant: Grant::Read,
+        prefix: "team/".to_owned(),
+    };
+    let changes = [
+        UsersChange::Enable,
+        UsersChange::Disable,
+        UsersChange::AddUser {
+            name: name(),
+            password: Some(password()),
+        },
+        UsersChange::AddUser {
+            name: name(),
+            password: None,
+        },
+        UsersChange::DeleteUser { name: name() },
+        UsersChange::ChangePassword {
+            name: name(),
+            password: password(),
+        },
+        UsersChange::GrantRole {
+            user: name(),
+            role: role(),
+        },
+        UsersChange::RevokeRole {
+            user: name(),
+            role: role(),
+        },
+        UsersChange::AddRole { name: role() },
+        UsersChange::DeleteRole { name: role() },
+        UsersChange::GrantPermission {
+            role: role(),
+            permission: on_keys.clone(),
+        },
+        UsersChange::GrantPermission {
+            role: role(),
+            permission: on_kinds,
+        },
+        UsersChange::RevokePermission {
+            role: role(),
+            permission: on_keys,
+        },
+    ];
+    let tokens = [
+        TokenChange::Login {
+            user: name(),
+            token: [7; 32],
+            checked_at: 300,
+            expires_ms: 1_700_000_000_000,
+        },
+        TokenChange::Renew {
+            token: [7; 32],
+            expires_ms: 1_700_000_300_000,
+        },
+        TokenChange::Expire {
+            before_ms: 1_700_000_000_000,
+        },
+    ];
+    let by = |actor| Command::By {
+        actor,
+        command: Box::new(Command::LeaseRevoke { id: 77 }),
+    };
+    let user = Actor::User {
+        name: name(),
+        since: 300,
+    };
+    let changes = changes.into_iter().map(Command::Users);
+    let tokens = tokens.into_iter().map(Command::Tokens);
+    let by = [Actor::Process, user].into_iter().map(by);
+    changes.chain(tokens).chain(by).collect()
+}
+
+/// The records of a user, a role and a token.
+#[cfg_attr(fuzzing, allow(dead_code))]
+fn records_of_users() -> Vec<Vec<u8>> {
+    let mut users = Users::default();
+    // Twice, as a role is granted before it is added.
+    for command in [commands_of_users(), commands_of_users()].concat() {
+        if let Command::Users(change) = command
+            && !matches!(
+                change,
+                UsersChange::DeleteUser { .. }
+                    | UsersChange::RevokeRole { .. }
+                    | UsersChange::DeleteRole { .. }
+                    | UsersChange::RevokePermission { .. }
+            )
+            && let Ok(Some((after, _))) = users.changed(&change)
+        {
+            users = after;
+        }
+    }
+    let user = users.user("ann").map(encode_user);
+    let role = users.role("readers").map(encode_role);
+    let token = Some(encode_token("ann", 300, 1_700_000_000_000));
+    let all = [(2, user), (3, role), (4, token)].into_iter();
+    all.filter_map(|(which, record)| Some([&[which], &record?[..]].concat()))
+        .collect()
+}
+
+/// Commands of every kind, a mark, and records of users.
 #[cfg_attr(fuzzing, allow(dead_code))]
 pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
     let key = || b"key".to_vec();
@@ -186,6 +315,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             is_raised: true,
         },
     ];
+    let commands = [&commands[..], &commands_of_users()].concat();
     let mut seeds: Vec<Vec<u8>> = (commands.iter().map(std::slice::from_ref))
         .chain([&commands[..], &[]])
         .map(|commands| {
@@ -195,6 +325,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
         })
         .collect();
     seeds.push([&[1][..], &AppliedMark::encode(b"mark", 300)].concat());
+    seeds.extend(records_of_users());
     seeds
 }
 

@@ -1,5 +1,7 @@
 //! The encoding of commands: each command has one encoding, and whatever is not a whole encoding is refused.
 
+use bowline_storage::codec::put_bytes;
+
 use super::*;
 
 proptest! {
@@ -7,7 +9,7 @@ proptest! {
 
     #[test]
     fn commands_round_trip_and_refuse_every_cut(
-        commands in prop::collection::vec(command(), 0..6),
+        commands in prop::collection::vec(prop_oneof![command(), users::acted_command()], 0..6),
     ) {
         let mut bytes = Vec::new();
         encode_commands(commands.iter(), &mut bytes);
@@ -45,5 +47,83 @@ fn attributes_named_twice_or_out_of_order_are_refused() {
             refused.to_string().contains("out of the order"),
             "{refused}"
         );
+    }
+}
+
+/// The bytes of one command, with their version.
+fn bytes_of(command: &Command) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_commands([command].into_iter(), &mut bytes);
+    bytes
+}
+
+/// The reason why bytes are refused.
+fn refused(bytes: Vec<u8>) -> String {
+    decode_commands(&Bytes::from(bytes))
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn users_tokens_and_actors_need_the_fifth_version() {
+    let by = Command::By {
+        actor: Actor::Process,
+        command: Box::new(txn_of(Vec::new())),
+    };
+    let expire = TokenChange::Expire { before_ms: 9 };
+    for command in [
+        Command::Users(UsersChange::Enable),
+        Command::Tokens(expire),
+        by,
+    ] {
+        assert_eq!(command.version(), 5);
+        let mut bytes = bytes_of(&command);
+        assert_eq!(commands_version(&bytes), Some(5));
+        // So does a list that has it among others.
+        let mut list = Vec::new();
+        encode_commands([&txn_of(Vec::new()), &command].into_iter(), &mut list);
+        assert_eq!(commands_version(&list), Some(5));
+        assert!(decode_commands(&Bytes::from(list)).is_ok());
+        bytes[0] = 4;
+        assert!(refused(bytes.clone()).contains("a version other than"));
+        bytes[0] = COMMAND_VERSION + 1;
+        let newer = decode_commands(&Bytes::from(bytes)).unwrap_err();
+        assert!(matches!(newer, DecodeError::Newer { found: 6 }), "{newer}");
+    }
+}
+
+/// Each actor of an actor would take a call of the decoder, so a message of a megabyte would use up the stack.
+#[test]
+fn actors_of_actors_are_refused_without_recursion() {
+    let mut command = txn_of(Vec::new());
+    for actor in [
+        Actor::Process,
+        Actor::User {
+            name: "ann".to_owned(),
+            since: 300,
+        },
+    ] {
+        let command_of = command.clone();
+        command = Command::By {
+            actor,
+            command: Box::new(command_of),
+        };
+    }
+    let why = refused(bytes_of(&command));
+    assert!(why.contains("an actor of a command that has one"), "{why}");
+    let by_process = {
+        let by = Command::By {
+            actor: Actor::Process,
+            command: Box::new(txn_of(Vec::new())),
+        };
+        // The version, the count and the length; then the tag and the actor.
+        let bytes = bytes_of(&by);
+        [bytes[3], bytes[4]]
+    };
+    for deep in [by_process, [by_process[0]; 2]] {
+        let mut bytes = vec![COMMAND_VERSION, 1];
+        put_bytes(&mut bytes, &deep.repeat(1 << 19));
+        let why = refused(bytes);
+        assert!(why.contains("an actor"), "{why}");
     }
 }

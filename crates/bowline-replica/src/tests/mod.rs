@@ -13,6 +13,7 @@
 //! | [`same_as_library`] | the same transactions through the library and through commands |
 //! | [`space`] | lack of space, in the cluster and on the disk |
 //! | [`transactions`] | conditions, operations and refusals of a transaction |
+//! | [`users`] | who may do what, when a session ends, and that all members decide alike |
 //! | [`work`] | the bound of a transaction's work |
 //!
 //! Here is what they share: a member, its state as text, and random commands.
@@ -28,6 +29,7 @@ mod ranges;
 mod same_as_library;
 mod space;
 mod transactions;
+mod users;
 mod work;
 
 use std::path::Path;

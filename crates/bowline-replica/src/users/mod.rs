@@ -35,6 +35,8 @@ mod change;
 mod needs;
 mod rights;
 mod state;
+#[cfg(test)]
+pub(crate) mod tests;
 mod tokens;
 
 pub use change::{Actor, TokenChange, TokenHash, UsersChange};
@@ -43,6 +45,8 @@ pub use needs::{Need, needs, needs_of_txn};
 pub use rights::{Access, Grant, Permission, Rights};
 pub(crate) use state::{RecordKey, decode_role, decode_user, put_permission, read_permission};
 pub use state::{Role, User, Users};
+#[cfg(any(test, fuzzing))]
+pub(crate) use state::{encode_role, encode_user};
 pub use tokens::{Caller, Session};
 pub(crate) use tokens::{TOKENS_MAX, Tokens, decode_token, encode_token};
 

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! u c          | version 1 | is enabled u8 | auth revision varint |
-//! u u NAME     | since varint | has a password u8 | password bytes | roles: count, each bytes |
+//! u u NAME     | since varint | has a password u8 | password bytes | roles in order: count, each bytes |
 //! u r NAME     | permissions: count, each |
 //! permission   | kind u8: 0 keys, 1 kinds | grant u8 | key bytes, range end bytes; or prefix bytes |
 //! u t HASH     a token; see `tokens`
@@ -379,7 +379,8 @@ fn order(permission: &Permission) -> (bool, &[u8]) {
     }
 }
 
-fn encode_user(user: &User) -> Vec<u8> {
+/// Encodes a user.
+pub(crate) fn encode_user(user: &User) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, user.since);
     out.push(u8::from(user.password.is_some()));
@@ -403,7 +404,11 @@ pub(crate) fn decode_user(record: &[u8]) -> Option<User> {
     let count = reader.varint_usize()?;
     let mut roles = BTreeSet::new();
     for _ in 0..count {
-        roles.insert(text(&mut reader)?);
+        let role = text(&mut reader)?;
+        if roles.last().is_some_and(|last| *last >= role) {
+            return None;
+        }
+        roles.insert(role);
     }
     let password = match has_password {
         0 if password.is_empty() => None,
@@ -418,7 +423,8 @@ pub(crate) fn decode_user(record: &[u8]) -> Option<User> {
     })
 }
 
-fn encode_role(role: &Role) -> Vec<u8> {
+/// Encodes a role.
+pub(crate) fn encode_role(role: &Role) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(&mut out, role.permissions.len() as u64);
     for permission in &role.permissions {
