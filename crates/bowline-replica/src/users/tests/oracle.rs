@@ -180,7 +180,7 @@ impl Accessed {
                 }
             }
             Command::Commit(commit) => accessed.commit(commit, held),
-            Command::Users(_) => accessed.users = true,
+            Command::Users(_) | Command::Compact { .. } => accessed.users = true,
             _ => {}
         }
         accessed
