@@ -88,14 +88,14 @@ fn write_own(
         write_times(out, name, "", &times, Histogram::OWN_US)?;
     }
     for (name, value) in stats.engine.counters.named() {
-        let name = format!("storage_{name}_total");
-        write_row(
-            out,
-            &name,
-            "counter",
-            "A counter of the storage engine.",
-            value,
-        )?;
+        // Prometheus's unit of times is the second.
+        let (name, value) = match name.strip_suffix("_ms") {
+            Some(name) => (format!("{name}_seconds"), value as f64 / 1e3),
+            None => (name.to_owned(), value as f64),
+        };
+        let name = format!("bowline_storage_{name}_total");
+        head(out, &name, "counter", "A counter of the storage engine.")?;
+        writeln!(out, "{name} {value}")?;
     }
     write_peers(out, node)
 }
