@@ -30,6 +30,15 @@ pub struct Histogram {
 }
 
 /// The contents of a histogram.
+///
+/// ```
+/// # use bowline_storage::histogram::HistogramSnapshot;
+/// /// The share of times up to a millisecond.
+/// fn share(times: &HistogramSnapshot) -> Option<f64> {
+///     (times.count > 0).then(|| times.count_upto(1_000) as f64 / times.count as f64)
+/// }
+/// assert_eq!(share(&HistogramSnapshot::default()), None);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistogramSnapshot {
     /// The number of times up to each of the bounds.
