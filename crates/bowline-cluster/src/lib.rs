@@ -21,7 +21,6 @@ pub mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod histogram;
 mod in_place;
 mod log_limit;
 pub mod member_file;
@@ -33,10 +32,11 @@ pub mod record;
 pub mod types;
 pub mod unread;
 
+pub use bowline_storage::histogram::{Histogram, HistogramSnapshot};
 pub use error::{Error, Result};
-pub use histogram::{Histogram, HistogramSnapshot};
 pub use node::{
     Applied, CallerClient, Frozen, FrozenTable, Leadership, LeaseStatus, LocalClient, MemberInfo,
     Node, NodeConfig, NodeMetrics, Read, ReadLevel, ReadPoint, Restored, Saved, Status, VisitNeeds,
     command_bytes, frozen_contents, restore,
 };
+pub use peer::PeerMetrics;

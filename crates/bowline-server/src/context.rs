@@ -37,7 +37,7 @@ const SNAPSHOTS_MAX: usize = 8;
 pub(crate) struct Context {
     pub(crate) client: LocalClient,
     pub(crate) settings: Settings,
-    pub(crate) metrics: Metrics,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) watches: Arc<Watches>,
     /// The memory budget of clients.
     pub(crate) memory: Arc<Memory>,
@@ -83,7 +83,7 @@ impl Context {
             hashing: Hashing::default(),
             renewals: Arc::default(),
             settings,
-            metrics: Metrics::default(),
+            metrics: Arc::default(),
             watches,
             memory,
             maintenance: Arc::new(Semaphore::new(1)),

@@ -35,6 +35,25 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Whether reflection is served. Turning it off reduces what the port exposes.
     pub reflection: bool,
+    /// The names that `/metrics` uses.
+    pub metric_names: MetricNames,
+}
+
+/// The names under which `/metrics` shows what is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MetricNames {
+    /// Those of etcd, and of the gRPC library that it uses.
+    pub of_etcd: bool,
+    /// Bowline's own.
+    pub of_bowline: bool,
+}
+
+impl MetricNames {
+    /// Both.
+    pub const ALL: MetricNames = MetricNames {
+        of_etcd: true,
+        of_bowline: true,
+    };
 }
 
 impl Settings {
@@ -70,6 +89,7 @@ impl Default for Settings {
             quota_bytes: 2 << 30,
             hosts: Hosts::default(),
             reflection: false,
+            metric_names: MetricNames::ALL,
         }
     }
 }

@@ -34,6 +34,7 @@ pub mod frame;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod histogram;
 pub mod log;
 pub mod memtable;
 #[doc(hidden)]

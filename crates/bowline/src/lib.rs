@@ -88,6 +88,7 @@ pub use bowline_core::text;
 pub use bowline_core::watch::{Change, ChangeKind, Changes};
 pub use bowline_storage::counters::CountersSnapshot;
 pub use bowline_storage::engine::{CheckReport, EngineStats, FileReport, LevelStats};
+pub use bowline_storage::histogram::HistogramSnapshot;
 pub use bowline_storage::{Clock, Error as StorageError, SystemClock, Value, vfs};
 pub use bowline_types::{
     AttributeValue, Attributes, Block, BlockId, BlockKinds, Direction, Edge, EdgeKey, Expected,

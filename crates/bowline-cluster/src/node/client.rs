@@ -12,6 +12,7 @@ use bowline_replica::{
 };
 use bowline_storage::Clock;
 use bowline_storage::engine;
+use bowline_storage::histogram::HistogramSnapshot;
 use bowline_types::ReadLevel;
 
 use super::caller::CallerClient;
@@ -21,9 +22,8 @@ use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposer::{Proposer, command_bytes, is_too_deep};
 use super::reads::{Read, ReadPoint, ReadRounds};
 use crate::error::{Error, Result};
-use crate::histogram::HistogramSnapshot;
 use crate::in_place::in_place;
-use crate::peer::{self, is_unsent};
+use crate::peer::{self, PeerMetrics, is_unsent};
 use crate::raft::waiters::Applied;
 use crate::types::NodeId;
 
@@ -82,6 +82,8 @@ pub struct NodeMetrics {
     pub log_flush_times: HistogramSnapshot,
     /// Bytes of the log's files.
     pub log_bytes: u64,
+    /// What has been exchanged with each other member.
+    pub peers: Vec<PeerMetrics>,
 }
 
 /// An in-process client of the node. Clones share it.
@@ -607,6 +609,7 @@ impl LocalClient {
             commit_times: counts.commit_times.read(),
             log_flush_times: core.log.flush_times(),
             log_bytes: log_bytes.unwrap_or(0),
+            peers: core.peers.metrics(),
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bowline_replica::{Refusal, Replica};
+use bowline_storage::histogram::Histogram;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
@@ -17,7 +18,6 @@ use super::abdication::Abdication;
 use super::config::NodeConfig;
 use super::suspension::Suspensions;
 use crate::error::{Error, Result};
-use crate::histogram::Histogram;
 use crate::log_limit::SharedLogLimit;
 use crate::peer::{self, PeerClient, Peers};
 use crate::raft::Raft;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bowline_proto::peer as wire;
 use bytes::Bytes;
+use prost::Message as _;
 use tonic::{Response, Status};
 
 use super::link::{Lane, Link, Waiting};
@@ -48,6 +49,7 @@ impl PeerClient {
             term,
         };
         let mut client = self.link.client(Lane::Other)?;
+        self.link.traffic().sent(request.encoded_len() as u64);
         self.answer(client.propose(request)).await.map(drop)
     }
 

@@ -26,6 +26,7 @@ use tonic::{Code, Status};
 
 use super::frames::{self, Outgoing};
 use super::options::PeerOptions;
+use super::traffic::{Counted, Traffic};
 use crate::log_limit::{LogLimit, and_more};
 use crate::types::{LeaderId, LogId, NodeId};
 
@@ -46,6 +47,7 @@ pub(crate) enum Lane {
 
 pub(crate) struct Link {
     target: NodeId,
+    traffic: Arc<Traffic>,
     /// As known when the link was made; see `Peers::sender`.
     incarnation: AtomicU64,
     options: PeerOptions,
@@ -109,9 +111,15 @@ impl fmt::Display for Waiting {
 impl Error for Waiting {}
 
 impl Link {
-    pub(crate) fn new(target: NodeId, urls: Vec<String>, options: PeerOptions) -> Link {
+    pub(crate) fn new(
+        target: NodeId,
+        urls: Vec<String>,
+        options: PeerOptions,
+        traffic: Arc<Traffic>,
+    ) -> Link {
         Link {
             target,
+            traffic,
             incarnation: AtomicU64::new(0),
             options,
             acknowledged: Mutex::default(),
@@ -138,6 +146,11 @@ impl Link {
 
     pub(crate) fn target(&self) -> NodeId {
         self.target
+    }
+
+    /// What is counted of the peer.
+    pub(crate) fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
     }
 
     pub(crate) fn incarnation(&self) -> u64 {
@@ -275,6 +288,7 @@ impl Link {
         let limit = self.options.connect_timeout;
         let connecting = async {
             let stream = self.options.network.connect(&url).await?;
+            let stream = Box::new(Counted::new(stream, self.traffic.clone()));
             frames::connect(stream, self.options.message_bytes_max).await
         };
         let connected = tokio::time::timeout(limit, connecting).await;
@@ -353,8 +367,9 @@ impl Link {
             return;
         }
         let is_answer = status.source().is_none() && status.code() != Code::DeadlineExceeded;
-        if is_answer {
-            self.reached();
+        match is_answer {
+            true => self.reached(),
+            false => self.traffic.send_failed(),
         }
         let mut state = self.state.lock();
         // A stopped member may answer while its connections live, and another may already listen at its
@@ -454,7 +469,8 @@ mod tests {
     }
 
     fn link(options: PeerOptions) -> Link {
-        Link::new(1, vec!["http://127.0.0.1:1".to_owned()], options)
+        let urls = vec!["http://127.0.0.1:1".to_owned()];
+        Link::new(1, urls, options, Arc::default())
     }
 
     /// A dead follower: each failed attempt used to be followed by the next one at once.
@@ -475,6 +491,7 @@ mod tests {
             link.failed(lane, &status);
         }
         assert_eq!(link.failures.load(Ordering::Relaxed), 1);
+        assert_eq!(link.traffic.read(1).send_failures, 1);
         link.reached();
         link.client(Lane::Log).expect("at once after an answer");
     }
@@ -487,6 +504,7 @@ mod tests {
         link.failed(Lane::Other, &Status::failed_precondition("not the leader"));
         assert!(link.state.lock().channels[Lane::Other as usize].is_some());
         assert_eq!(link.failures.load(Ordering::Relaxed), 0);
+        assert_eq!(link.traffic.read(1).send_failures, 0);
     }
 
     #[test]

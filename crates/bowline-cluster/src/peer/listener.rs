@@ -318,6 +318,13 @@ impl<S> Inbound<S> {
             unwritten,
         }
     }
+
+    /// Counts what was written.
+    fn count(&self, written: &Poll<io::Result<usize>>) {
+        if let Poll::Ready(Ok(bytes)) = written {
+            self.connected.sent(*bytes);
+        }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Inbound<S> {
@@ -335,6 +342,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Inbound<S> {
         let polled = Pin::new(&mut this.inner).poll_read(task, buffer);
         let read = buffer.filled().len() - before;
         charge_read(task, read);
+        if read > 0 {
+            this.connected.received(read);
+        }
         if read > 0
             && let Some(until) = this.connected.pace(read, Instant::now())
         {
@@ -366,6 +376,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Inbound<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(task, bytes);
+        self.count(&written);
         self.unwritten.note(task, written)
     }
 
@@ -383,6 +394,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Inbound<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(task, parts);
+        self.count(&written);
         self.unwritten.note(task, written)
     }
 

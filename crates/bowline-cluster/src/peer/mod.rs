@@ -28,6 +28,7 @@ mod peers;
 pub(crate) mod port;
 pub(crate) mod receiver;
 mod snapshot_data;
+mod traffic;
 mod types;
 
 pub use client::PeerClient;
@@ -40,6 +41,8 @@ pub use peers::{Acknowledgements, MemberIdentity, Peers};
 pub(crate) use port::Port;
 pub use port::PortLimits;
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
+pub use traffic::PeerMetrics;
+pub(crate) use traffic::Traffic;
 pub use types::{ClusterMember, ClusterMembers, Confirmation, Unfit};
 
 /// The directory for an arriving snapshot, in the data directory.

@@ -26,6 +26,7 @@ use super::address::{check_addresses, check_sender};
 use super::client::PeerClient;
 use super::link::Link;
 use super::options::PeerOptions;
+use super::traffic::{PeerMetrics, Traffic};
 use crate::types::{LogId, Member, NodeId};
 
 /// A member's identity in messages.
@@ -63,6 +64,8 @@ struct Shared {
     sender: wire::Sender,
     options: PeerOptions,
     links: Mutex<BTreeMap<NodeId, Arc<Link>>>,
+    /// What is counted of each peer.
+    traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
     /// From the newest known membership, once the consensus has started.
     incarnations: OnceLock<Incarnations>,
     /// Once the node has started.
@@ -109,6 +112,7 @@ impl Peers {
                 sender,
                 options,
                 links: Mutex::new(BTreeMap::new()),
+                traffic: Mutex::default(),
                 incarnations: OnceLock::new(),
                 memory: OnceLock::new(),
                 told: Mutex::default(),
@@ -180,20 +184,33 @@ impl Peers {
     /// A client of the member at `url`, to ask for the members before joining.
     #[must_use]
     pub fn client_at(&self, url: &str) -> PeerClient {
-        let link = Link::new(0, vec![url.to_owned()], self.shared.options.clone());
+        let (urls, options) = (vec![url.to_owned()], self.shared.options.clone());
+        let link = Link::new(0, urls, options, Arc::default());
         PeerClient::new(self.clone(), Arc::new(link))
     }
 
     /// Removes a peer and its connections.
     pub fn forget(&self, target: NodeId) {
         self.shared.links.lock().remove(&target);
+        self.shared.traffic.lock().remove(&target);
+    }
+
+    /// What is counted of a peer.
+    pub(crate) fn traffic(&self, peer: NodeId) -> Arc<Traffic> {
+        self.shared.traffic.lock().entry(peer).or_default().clone()
+    }
+
+    /// What is counted of every peer that this member has exchanged anything with.
+    pub(crate) fn metrics(&self) -> Vec<PeerMetrics> {
+        let all = self.shared.traffic.lock();
+        all.iter().map(|(peer, of)| of.read(*peer)).collect()
     }
 
     pub(crate) fn link(&self, target: NodeId, member: &Member) -> Arc<Link> {
         let mut links = self.shared.links.lock();
         let link = links.entry(target).or_insert_with(|| {
-            let options = self.shared.options.clone();
-            Arc::new(Link::new(target, member.peer_urls.clone(), options))
+            let (urls, options) = (member.peer_urls.clone(), self.shared.options.clone());
+            Arc::new(Link::new(target, urls, options, self.traffic(target)))
         });
         link.set_urls(&member.peer_urls);
         link.set_incarnation(member.incarnation);

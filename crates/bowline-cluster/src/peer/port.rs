@@ -24,6 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::traffic::{Traffic, Unclaimed};
 use crate::log_limit::{LogLimit, and_more};
 
 /// Limits of the peer port. Each peer has four connections, one per lane.
@@ -139,6 +140,7 @@ impl Port {
             port: self.clone(),
             address,
             is_known: AtomicBool::new(false),
+            bytes: Unclaimed::default(),
         }))
     }
 }
@@ -150,9 +152,24 @@ pub(crate) struct Connected {
     address: IpAddr,
     /// A copy of the address's flag, possibly late; true needs no lock.
     is_known: AtomicBool,
+    /// Its bytes, for the peer that has made it.
+    bytes: Unclaimed,
 }
 
 impl Connected {
+    /// Notes which peer has made the connection.
+    pub(crate) fn identify(&self, traffic: impl FnOnce() -> Arc<Traffic>) {
+        self.bytes.claim(traffic);
+    }
+
+    pub(super) fn sent(&self, bytes: usize) {
+        self.bytes.sent(bytes);
+    }
+
+    pub(super) fn received(&self, bytes: usize) {
+        self.bytes.received(bytes);
+    }
+
     pub(crate) fn limits(&self) -> &PortLimits {
         &self.port.limits
     }

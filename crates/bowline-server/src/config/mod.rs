@@ -13,6 +13,7 @@ mod origin;
 mod parse;
 mod settings;
 
+pub use crate::settings::MetricNames;
 pub(crate) use auto_compaction::AutoCompaction;
 pub use error::ConfigError;
 pub use layers::Layers;
@@ -39,6 +40,8 @@ pub struct Config {
     pub listen_client_urls: Vec<Url>,
     /// The URLs of the ports for metrics and health only.
     pub listen_metrics_urls: Vec<Url>,
+    /// The names that `/metrics` uses.
+    pub metric_names: MetricNames,
     /// Further host names that HTTP requests may use for this server.
     pub host_whitelist: String,
     /// Whether reflection is served.
@@ -218,6 +221,7 @@ impl Config {
             node,
             listen_client_urls: listen_clients,
             listen_metrics_urls: listen_metrics,
+            metric_names: layers.parse("metrics", parse::metric_names)?,
             host_whitelist: layers.text("host-whitelist").to_owned(),
             reflection: layers.parse("reflection", is_true)? == 1,
             max_request_bytes: small("max-request-bytes")? as usize,
@@ -262,6 +266,7 @@ impl Config {
             quota_bytes: self.quota_bytes,
             hosts: self.hosts(),
             reflection: self.reflection,
+            metric_names: self.metric_names,
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
+use crate::settings::MetricNames;
 use crate::url::{Url, parse_url};
 
 /// A comma-separated list of at least one URL.
@@ -115,6 +116,24 @@ pub(super) fn go_duration(text: &str) -> Option<Duration> {
 pub(super) fn one_of(text: &str, all: &[&str]) -> Result<usize, String> {
     let place = all.iter().position(|one| *one == text);
     place.ok_or_else(|| format!("{text:?} is not one of {}", all.join(", ")))
+}
+
+/// The names that `/metrics` uses: a comma-separated list, or one of etcd's values, which say how much etcd counts.
+pub(super) fn metric_names(text: &str) -> Result<MetricNames, String> {
+    if let "basic" | "extensive" = text {
+        return Ok(MetricNames::ALL);
+    }
+    let mut names = MetricNames {
+        of_etcd: false,
+        of_bowline: false,
+    };
+    for name in text.split(',') {
+        match one_of(name.trim(), &["etcd", "bowline"])? {
+            0 => names.of_etcd = true,
+            _ => names.of_bowline = true,
+        }
+    }
+    Ok(names)
 }
 
 /// A log level.

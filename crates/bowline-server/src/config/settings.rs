@@ -33,6 +33,8 @@ settings! {
         "Addresses at which clients reach this member [default: those it listens on]";
     "listen-metrics-urls" "URLS" = "":
         "Additional addresses that serve /metrics and health checks, and nothing else";
+    "metrics" "NAMES" = "etcd,bowline":
+        "Names that /metrics uses: etcd's, bowline's or both; etcd's values basic and extensive mean both";
     "host-whitelist" "NAMES" = "":
         "Host names, besides its own, that HTTP requests may name; * allows any";
     "reflection" "true|false" = "false":

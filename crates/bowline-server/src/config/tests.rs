@@ -203,3 +203,42 @@ fn every_setting_has_a_default_that_can_be_used_and_a_help() {
         );
     }
 }
+
+#[test]
+fn the_names_of_metrics_are_a_list_or_one_of_the_values_of_etcd() {
+    let of = |names: &str| {
+        let mut layers = Layers::default();
+        layers.add_flag("metrics", names.to_owned()).unwrap();
+        let names = Config::from_layers(&layers).map(|config| config.metric_names);
+        names.map_err(|error| error.to_string())
+    };
+    let names = |of_etcd, of_bowline| {
+        Ok(MetricNames {
+            of_etcd,
+            of_bowline,
+        })
+    };
+    for (text, wanted) in [
+        ("etcd", names(true, false)),
+        ("bowline", names(false, true)),
+        ("bowline, etcd", names(true, true)),
+        ("basic", names(true, true)),
+        ("extensive", names(true, true)),
+        (
+            "",
+            Err("--metrics: \"\" is not one of etcd, bowline".to_owned()),
+        ),
+        (
+            "etcd,basic",
+            Err("--metrics: \"basic\" is not one of etcd, bowline".to_owned()),
+        ),
+    ] {
+        assert_eq!(of(text), wanted, "{text}");
+    }
+    assert_eq!(
+        Config::from_layers(&Layers::default())
+            .unwrap()
+            .metric_names,
+        MetricNames::ALL
+    );
+}

@@ -34,6 +34,7 @@ use super::stream::{Call, Receiving, Running, Stream};
 use super::{CONNECTION_WINDOW, FRAME_BYTES, Limits, STREAM_WINDOW};
 use crate::context::Context;
 use crate::memory::{Account, Charge, OverBudget};
+use crate::metrics::Tally;
 use crate::service::{KvService, Terms};
 use crate::status::Fault;
 
@@ -374,11 +375,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             Ok(request) if message.len() <= MESSAGE_BYTES_MAX => request,
             _ => return self.relay_request(id, Some(body), true),
         };
-        let call = Call {
-            method,
-            send_window: stream.send_window,
-            begun: stream.begun,
-        };
+        let (send_window, begun) = (stream.send_window, stream.begun);
         let terms = stream.head.terms.clone();
         let mut charge = stream.charge.take();
         if body.len() > SMALL_BYTES {
@@ -389,6 +386,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 return Ok(());
             }
         }
+        let call = Call {
+            send_window,
+            tally: Tally::begin(&self.context.metrics, method.method(), begun),
+        };
         let slot = self
             .calls
             .start(id, (self.start)(self.service.clone(), terms, request));

@@ -22,6 +22,7 @@ use super::reply::{
 };
 use super::stream::{Call, LongBody, Sending, Stream};
 use crate::memory::Charge;
+use crate::metrics::Tally;
 use crate::status::Fault;
 
 /// The largest piece of a reply that counts as unsent by itself.
@@ -39,9 +40,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     pub(super) fn answer(&mut self, id: u32, call: Call, result: Result<HotReply, Status>) {
         let code = result.as_ref().err().map_or(Code::Ok, Status::code);
-        let metrics = &self.context.metrics;
+        let Call { send_window, tally } = call;
         // One that is answered in the turn that read it took no time to speak of, but for the turn itself.
-        metrics.answered(call.method.method(), code, call.begun.elapsed());
+        tally.end(code);
         let reply = match result {
             Ok(reply) => reply,
             Err(status) => {
@@ -51,7 +52,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         };
         let message_bytes = reply.message.encoded_len();
         let bytes = message_bytes + PREFIX_BYTES;
-        let window = self.send_window.min(call.send_window);
+        let window = self.send_window.min(send_window);
         // A longer one is charged, however long the client's frames may be. What waits already has its turn first.
         let is_next = self.held.is_empty() && self.sending.is_empty();
         let fits = bytes as i64 <= window
@@ -73,7 +74,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 body: long.into_grpc(),
                 waker: StreamWaker::new(&self.wakes, id),
             };
-            self.send_later(id, call, Bytes::new(), None, Some(long));
+            self.send_later(id, send_window, Bytes::new(), None, Some(long));
             return;
         }
         let is_read = reply.level.is_some();
@@ -105,20 +106,20 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 framed.into()
             }
         };
-        self.send_later(id, call, rest, charge, None);
+        self.send_later(id, send_window, rest, charge, None);
     }
 
     fn send_later(
         &mut self,
         id: u32,
-        call: Call,
+        send_window: i64,
         rest: Bytes,
         charge: Option<Charge>,
         long: Option<LongBody>,
     ) {
         let now = Instant::now();
         let sending = Sending {
-            send_window: call.send_window,
+            send_window,
             piece: Bytes::new(),
             rest,
             charge,
@@ -317,8 +318,8 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         if let Some(Stream::Receiving(stream)) = self.streams.remove(&id)
             && let Some(served) = stream.head.hot
         {
-            let metrics = &self.context.metrics;
-            metrics.answered(served.method(), status.code(), stream.begun.elapsed());
+            let tally = Tally::begin(&self.context.metrics, served.method(), stream.begun);
+            tally.end(status.code());
         }
         self.writer.write_refusal(&mut self.out, id, status);
         if !has_client_ended {

@@ -12,9 +12,9 @@ use tonic::body::Body;
 
 use super::calls::StreamWaker;
 use super::head::Head;
-use super::hot::HotMethod;
 use super::watching::Watching;
 use crate::memory::Charge;
+use crate::metrics::Tally;
 
 /// A stream that has begun, and has not ended on both sides.
 pub(super) enum Stream {
@@ -54,11 +54,10 @@ pub(super) struct Running {
 }
 
 /// What is known of a call until it is answered.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(super) struct Call {
-    pub(super) method: HotMethod,
     pub(super) send_window: i64,
-    pub(super) begun: Instant,
+    pub(super) tally: Tally,
 }
 
 /// A reply of which a part is not sent.

@@ -28,7 +28,7 @@ use super::reply::{write_status_trailers, write_trailers};
 use super::stream::Stream;
 use super::watching::{Watching, cut_off};
 use crate::memory::Charge;
-use crate::metrics::Method;
+use crate::metrics::{Method, Tally};
 use crate::service::WatchService;
 use crate::status::in_words_of_etcd;
 
@@ -47,11 +47,12 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             Err(over) => Err(over.into()),
         };
         let code = opened.as_ref().err().map_or(Code::Ok, Status::code);
-        let metrics = &self.context.metrics;
-        metrics.answered(Method::Watch, code, self.now.elapsed());
+        let tally = Tally::begin(&self.context.metrics, Method::Watch, self.now);
+        tally.stream_begins(code);
         let (session, charge) = match opened {
             Ok(opened) => opened,
             Err(status) => {
+                tally.end(code);
                 self.writer.write_refusal(&mut self.out, id, &status);
                 self.write_reset(id, Reason::NoError);
                 return;
@@ -60,6 +61,7 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         self.writer.write_stream_head(&mut self.out, id);
         let watching = Watching::new(
             session,
+            tally,
             StreamWaker::new(&self.wakes, id),
             charge,
             i64::from(STREAM_WINDOW),
@@ -205,7 +207,10 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             return;
         }
         let has_client_ended = stream.has_client_ended;
-        self.streams.remove(&id);
+        let code = status.as_ref().map_or(Code::Ok, Status::code);
+        if let Some(Stream::Watching(stream)) = self.streams.remove(&id) {
+            stream.end(code);
+        }
         match status {
             Some(status) => write_status_trailers(&mut self.out, id, &status),
             None => write_trailers(&mut self.out, id),

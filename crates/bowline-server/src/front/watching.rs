@@ -5,16 +5,18 @@ use std::task::{Context as Task, Poll};
 use bowline_proto::etcdserverpb as pb;
 use prost::Message as _;
 use tokio::time::Instant;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::calls::StreamWaker;
 use super::reply::{PREFIX_BYTES, SMALL_BYTES, length_of};
 use crate::memory::{Charge, OverBudget};
+use crate::metrics::Tally;
 use crate::watch::{EncodedDelivery, WatchSession};
 
 /// A client's watches.
 pub(super) struct Watching {
     pub(super) session: WatchSession,
+    tally: Tally,
     waker: StreamWaker,
     /// What has come of the next requests, with their prefixes.
     pub(super) body: Vec<u8>,
@@ -50,6 +52,7 @@ impl Watching {
     /// A stream whose client may send so many bytes, and takes so many.
     pub(super) fn new(
         session: WatchSession,
+        tally: Tally,
         waker: StreamWaker,
         charge: Charge,
         receive_window: i64,
@@ -58,6 +61,7 @@ impl Watching {
     ) -> Watching {
         Watching {
             session,
+            tally,
             waker,
             body: Vec::new(),
             fixed_bytes: charge.bytes(),
@@ -75,6 +79,11 @@ impl Watching {
             is_given: true,
             is_queued: true,
         }
+    }
+
+    /// The stream has ended.
+    pub(super) fn end(self, code: Code) {
+        self.tally.end(code);
     }
 
     /// The client has used up so much of its window; returns whether it had so much.
@@ -100,6 +109,7 @@ impl Watching {
             };
             let request = pb::WatchRequest::decode(message).map_err(not_decodable)?;
             self.session.handle(request);
+            self.tally.received(1);
             taken += PREFIX_BYTES + bytes;
         }
         self.body.drain(..taken);
@@ -139,9 +149,18 @@ impl Watching {
             (self.rest, self.rest_sent) = (Vec::new(), 0);
         }
         self.waker.reset();
-        while out.len() - start < bytes_max && self.end.is_none() {
+        let mut sent = 0;
+        let has_more = self.write_messages(out, start + bytes_max, &mut sent);
+        self.tally.sent(sent);
+        has_more
+    }
+
+    /// Appends messages until the output is so long; counts them.
+    fn write_messages(&mut self, out: &mut Vec<u8>, length_max: usize, sent: &mut u64) -> bool {
+        while out.len() < length_max && self.end.is_none() {
             if let Some(current) = &mut self.current {
                 if current.write_next(out) {
+                    *sent += 1;
                     continue;
                 }
                 self.current = None;

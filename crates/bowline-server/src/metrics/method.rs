@@ -13,8 +13,6 @@ macro_rules! methods {
         impl Method {
             /// All methods.
             pub(crate) const ALL: &[Method] = &[$(Method::$name,)*];
-            /// The number of methods.
-            pub(crate) const COUNT: usize = Method::ALL.len();
 
             /// The method of a path.
             pub(crate) fn of_path(path: &str) -> Option<Method> {
@@ -117,14 +115,61 @@ methods! {
     MemberRepair = "bowline.v1.Members" / "Repair",
 }
 
+/// How many messages a call has on each side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallKind {
+    /// One request, one reply.
+    Unary,
+    /// One request, a stream of replies.
+    ServerStream,
+    /// A stream on both sides.
+    BidiStream,
+}
+
+impl CallKind {
+    /// Its name in the labels of metrics.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            CallKind::Unary => "unary",
+            CallKind::ServerStream => "server_stream",
+            CallKind::BidiStream => "bidi_stream",
+        }
+    }
+}
+
 impl Method {
     /// Whether its request is a stream.
     pub(crate) fn takes_stream(self) -> bool {
+        self.kind() == CallKind::BidiStream
+    }
+
+    /// How many messages there are on each side.
+    pub(crate) fn kind(self) -> CallKind {
         use Method as M;
-        matches!(
-            self,
-            M::Watch | M::LeaseKeepAlive | M::ReflectionV1 | M::ReflectionV1Alpha
-        )
+        match self {
+            M::Watch | M::LeaseKeepAlive | M::ReflectionV1 | M::ReflectionV1Alpha => {
+                CallKind::BidiStream
+            }
+            M::RangeStream
+            | M::Snapshot
+            | M::Observe
+            | M::HealthWatch
+            | M::GraphNeighbors
+            | M::GraphTraverse
+            | M::GraphListBlocks
+            | M::GraphListEdges
+            | M::GraphOrder
+            | M::GraphComponents
+            | M::GraphPageRank
+            | M::GraphCommunities
+            | M::GraphTriangles
+            | M::GraphClustering
+            | M::GraphKHop
+            | M::GraphSimplePaths
+            | M::StoreRange
+            | M::StoreHistory => CallKind::ServerStream,
+            _ => CallKind::Unary,
+        }
     }
 
     /// Whether it may change what is stored, or the cluster.
@@ -217,6 +262,34 @@ impl Method {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Metrics count the calls of a stream at its end. One that was taken for a unary call would count at its beginning.
+    #[test]
+    fn the_kind_of_every_method_is_that_of_its_service() {
+        use prost_reflect::DescriptorPool;
+        use tonic_reflection::pb;
+        let mut pool = DescriptorPool::decode(bowline_proto::DESCRIPTORS).unwrap();
+        for more in [
+            tonic_health::pb::FILE_DESCRIPTOR_SET,
+            pb::v1::FILE_DESCRIPTOR_SET,
+            pb::v1alpha::FILE_DESCRIPTOR_SET,
+        ] {
+            pool.decode_file_descriptor_set(more).unwrap();
+        }
+        for method in Method::ALL {
+            let (service, name) = method.names();
+            let service = pool.get_service_by_name(service).unwrap();
+            let found = service.methods().find(|found| found.name() == name);
+            let found = found.unwrap();
+            let kind = match (found.is_client_streaming(), found.is_server_streaming()) {
+                (false, false) => CallKind::Unary,
+                (false, true) => CallKind::ServerStream,
+                (true, true) => CallKind::BidiStream,
+                (true, false) => panic!("{method:?}"),
+            };
+            assert_eq!(method.kind(), kind, "{method:?}");
+        }
+    }
 
     #[test]
     fn every_method_is_found_by_its_path() {

@@ -49,7 +49,7 @@ enum Shape {
 
 /// The position in a stream of messages.
 #[derive(Debug, Default)]
-struct Messages {
+pub(super) struct Messages {
     head: [u8; HEAD_BYTES],
     have: usize,
     /// The missing bytes of the message.
@@ -59,9 +59,9 @@ struct Messages {
 }
 
 impl Messages {
-    /// Advances over received bytes. Returns whether a message has ended.
-    fn take(&mut self, mut bytes: &[u8]) -> bool {
-        let mut has_ended = false;
+    /// Advances over received bytes. Returns how many messages have ended.
+    pub(super) fn take(&mut self, mut bytes: &[u8]) -> u64 {
+        let mut ended = 0;
         while !bytes.is_empty() {
             let part = match self.left {
                 0 => (HEAD_BYTES - self.have).min(bytes.len()),
@@ -78,16 +78,16 @@ impl Messages {
                     self.left = u32::from_be_bytes([a, b, c, d]) as usize;
                     self.have = 0;
                 } else {
-                    return has_ended;
+                    return ended;
                 }
             }
             if self.left == 0 {
                 self.here = 0;
-                has_ended = true;
+                ended += 1;
             }
             bytes = &bytes[part..];
         }
-        has_ended
+        ended
     }
 }
 
@@ -176,7 +176,7 @@ impl HttpBody for RequestBody {
                 if let Some(data) = frame.data_ref() {
                     this.bytes += data.len();
                     if let Shape::Messages(messages) = &mut this.shape
-                        && messages.take(data)
+                        && messages.take(data) > 0
                     {
                         this.partial.is_complete();
                     }
@@ -489,15 +489,15 @@ mod tests {
         }
         let mut messages = Messages::default();
         for (at, byte) in (1..).zip(&all) {
-            assert_eq!(messages.take(&[*byte]), ends.contains(&at), "{at}");
+            assert_eq!(messages.take(&[*byte]) == 1, ends.contains(&at), "{at}");
             assert_eq!(messages.here == 0, ends.contains(&at), "{at}");
         }
         let mut messages = Messages::default();
-        assert!(messages.take(&all) && messages.here == 0);
-        assert!(messages.take(&[&all[..], &all[..7]].concat()));
+        assert!(messages.take(&all) == 5 && messages.here == 0);
+        assert_eq!(messages.take(&[&all[..], &all[..7]].concat()), 5);
         assert_eq!(messages.here, 7, "of the next message");
         let mut messages = Messages::default();
-        assert!(messages.take(&[&all[..], &all[..3]].concat()));
+        assert_eq!(messages.take(&[&all[..], &all[..3]].concat()), 5);
         assert_eq!(messages.here, 3, "of the head of the next message");
     }
 

@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, ready};
-use std::time::Instant;
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
@@ -15,7 +14,7 @@ use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
 use bowline_proto::v3lockpb::lock_server::LockServer;
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{Request, Response, StatusCode, Version, header};
 use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use pb::auth_server::AuthServer;
@@ -23,6 +22,7 @@ use pb::cluster_server::ClusterServer;
 use pb::kv_server::KvServer;
 use pb::lease_server::LeaseServer;
 use pb::maintenance_server::MaintenanceServer;
+use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codegen::{Service, StdError};
 use tonic::{Code, Status};
@@ -30,11 +30,12 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::bodies::{ReplyBody, ReplyKind, RequestBody};
 use super::rights::right_of;
+use super::tallied::{self, TalliedRequest, code_in};
 use crate::context::{Context, is_of_read};
 use crate::gateway;
 use crate::http::{self as plain, Guard};
 use crate::memory::{self, Account, Charge, Partial};
-use crate::metrics::Method;
+use crate::metrics::{Method, Tally};
 use crate::service::{
     AuthService, ClusterService, ElectionService, EncodedReply, GraphService, HealthService,
     KvService, LeaseService, LockService, LongReply, MaintenanceService, MembersService,
@@ -254,9 +255,12 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
 impl Dispatch {
     fn call_method<B>(&self, method: Method, request: Request<B>) -> Call
     where
-        B: HttpBody<Data = Bytes> + Send + 'static,
+        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<StdError> + Send,
     {
+        let metrics = &self.context.metrics;
+        let tally = Tally::begin(metrics, method, Instant::now());
+        let request = request.map(|body| TalliedRequest::new(body, metrics, method));
         let right = right_of(method);
         let call = match right.is_checked_later() || !self.context.client.are_users_enabled() {
             true => self.serve(method, request),
@@ -274,8 +278,7 @@ impl Dispatch {
         Call::Method {
             call,
             method,
-            begun: Instant::now(),
-            context: self.context.clone(),
+            tally: Some(tally),
         }
     }
 
@@ -402,8 +405,8 @@ pub(crate) enum Call {
     Method {
         call: BoxedCall,
         method: Method,
-        begun: Instant,
-        context: Arc<Context>,
+        /// `None` once it is answered.
+        tally: Option<Tally>,
     },
     /// Another request.
     Other(BoxedCall),
@@ -430,20 +433,12 @@ impl Future for Call {
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
-            Call::Method {
-                call,
-                method,
-                begun,
-                context,
-            } => {
+            Call::Method { call, tally, .. } => {
                 let answered = call.as_mut().poll(task).map_ok(in_words);
-                if let Poll::Ready(Ok(response)) = &answered {
-                    // A refusal has its code in the head; any other reply with a body has not failed so far.
-                    let code = response.headers().get(Status::GRPC_STATUS);
-                    let code = code.map_or(Code::Ok, code_of);
-                    context.metrics.answered(*method, code, begun.elapsed());
-                }
-                answered
+                answered.map_ok(|response| match tally.take() {
+                    Some(tally) => tallied::reply(response, tally),
+                    None => response,
+                })
             }
             Call::Other(call) => call.as_mut().poll(task),
             // It is polled once.
@@ -456,16 +451,11 @@ impl Future for Call {
 
 /// Replaces the text of a refusal by etcd's words, also where no service refused.
 fn in_words(response: Response<Body>) -> Response<Body> {
-    let code = response.headers().get(Status::GRPC_STATUS).map(code_of);
-    if code != Some(Code::OutOfRange) {
+    if code_in(response.headers()) != Some(Code::OutOfRange) {
         return response;
     }
     match Status::from_header_map(response.headers()) {
         Some(status) => in_words_of_etcd(status).into_http(),
         None => response,
     }
-}
-
-fn code_of(value: &HeaderValue) -> Code {
-    Code::from_bytes(value.as_bytes())
 }

@@ -287,7 +287,11 @@ impl Connection {
         let resets_max = options.resets_max;
         let mut stream =
             DeadlineStream::new(stream, partial_timeout, unread_timeout, resets_max, account);
-        if !options.has_front || self.dispatch.is_for_metrics() {
+        if self.dispatch.is_for_metrics() {
+            return self.serve_by_library(stream).await;
+        }
+        stream = stream.counted_in(self.context.metrics.clone());
+        if !options.has_front {
             return self.serve_by_library(stream).await;
         }
         let read = tokio::select! {

@@ -11,6 +11,7 @@ mod read_deadline;
 mod rights;
 #[cfg(test)]
 mod rights_tests;
+mod tallied;
 
 pub(crate) use dispatch::Dispatch;
 pub(crate) use listener::{ConnectionOptions, Listener};

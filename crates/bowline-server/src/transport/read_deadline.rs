@@ -33,6 +33,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use crate::memory::Account;
+use crate::metrics::Metrics;
 
 /// The window for counting resets.
 pub(super) const RESETS_WINDOW: Duration = Duration::from_secs(10);
@@ -190,6 +191,8 @@ pub(super) struct DeadlineStream<S> {
     timeout: Duration,
     unwritten: WriteDeadline,
     account: Arc<Account>,
+    /// Where the bytes of HTTP/2 are counted.
+    metrics: Option<Arc<Metrics>>,
     /// The end of a pause.
     refused: Option<Pin<Box<Sleep>>>,
 }
@@ -211,7 +214,28 @@ impl<S> DeadlineStream<S> {
             timeout,
             unwritten: WriteDeadline::new(unread_timeout),
             account,
+            metrics: None,
             refused: None,
+        }
+    }
+
+    /// Counts the bytes in `metrics`, if the client speaks HTTP/2.
+    pub(super) fn counted_in(self, metrics: Arc<Metrics>) -> DeadlineStream<S> {
+        DeadlineStream {
+            metrics: Some(metrics),
+            ..self
+        }
+    }
+
+    /// Where the bytes are counted: nowhere before the preface of HTTP/2 has begun.
+    fn counts(&self) -> Option<&Metrics> {
+        let is_http2 = !matches!(self.pieces.at, At::Other);
+        self.metrics.as_deref().filter(|_| is_http2)
+    }
+
+    fn count_sent(&self, written: &Poll<io::Result<usize>>) {
+        if let (Some(metrics), Poll::Ready(Ok(bytes))) = (self.counts(), written) {
+            metrics.sent_bytes.add(*bytes as u64);
         }
     }
 
@@ -265,7 +289,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for DeadlineStream<S> {
             Poll::Ready(Ok(())) => {
                 let read = &buffer.filled()[before..];
                 charge_read(task, read.len());
-                Poll::Ready(this.pieces.take(read))
+                let taken = this.pieces.take(read);
+                if let Some(metrics) = this.counts() {
+                    metrics.received_bytes.add(read.len() as u64);
+                }
+                Poll::Ready(taken)
             }
             failed @ Poll::Ready(Err(_)) => failed,
         }
@@ -279,6 +307,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(task, bytes);
+        self.count_sent(&written);
         self.unwritten.note(task, written)
     }
 
@@ -288,6 +317,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for DeadlineStream<S> {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(task, slices);
+        self.count_sent(&written);
         self.unwritten.note(task, written)
     }
 

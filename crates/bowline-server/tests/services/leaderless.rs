@@ -30,7 +30,7 @@ const ELECTION_TIMEOUT: Duration = Duration::from_millis(800);
 const IN_TIME: Duration = Duration::from_secs(20);
 
 /// Three members of one cluster.
-async fn three(place: &tempfile::TempDir) -> Vec<Server> {
+pub(crate) async fn three(place: &tempfile::TempDir) -> Vec<Server> {
     let names = ["a", "b", "c"];
     let urls = names.map(|_| format!("http://127.0.0.1:{}", free_port()));
     let all: Vec<String> = std::iter::zip(names, &urls)

@@ -15,6 +15,7 @@ mod keys;
 mod leaderless;
 mod locks;
 mod long_range;
+mod metrics;
 mod mixed;
 mod others;
 mod plain_http;

@@ -9,7 +9,12 @@ use crate::support::{Running, put, start};
 
 /// Status line and body.
 pub(crate) async fn get(running: &Running, path: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(running.address()).await.unwrap();
+    get_at(&running.address(), path).await
+}
+
+/// The same of the server at an address.
+pub(crate) async fn get_at(address: &str, path: &str) -> (String, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut reply = String::new();
@@ -44,7 +49,7 @@ async fn health_version_and_metrics_are_served() {
     }
     // Names of etcd, by which dashboards and alerts find them.
     let row = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Put\",\
-               grpc_service=\"etcdserverpb.KV\"} 1\n";
+               grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"} 1\n";
     assert!(metrics.contains(row), "{metrics}");
     for (name, wanted) in [
         ("etcd_server_has_leader", 1.0),

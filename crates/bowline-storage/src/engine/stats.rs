@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::core::Core;
 use crate::counters::CountersSnapshot;
 use crate::error::Error;
+use crate::histogram::HistogramSnapshot;
 use crate::log::Log;
 use crate::version::{LiveBlob, Run};
 
@@ -38,6 +39,8 @@ pub struct EngineStats {
     pub log_bytes: u64,
     /// Bytes of the manifest.
     pub manifest_bytes: u64,
+    /// How long it took to make each change of the set of tables durable, since the opening.
+    pub commit_times: HistogramSnapshot,
     /// Bytes used in memtables.
     pub memtable_bytes: u64,
     /// Full memtables that wait for a flush.
@@ -167,6 +170,7 @@ impl Core {
             table_memory_bytes: tables().map(|table| table.memory_bytes() as u64).sum(),
             log_bytes: self.commit.lock().log.as_ref().map_or(0, Log::size_bytes),
             manifest_bytes: self.versions.size_bytes(),
+            commit_times: self.versions.commit_times(),
             memtable_bytes: super_version
                 .memtables()
                 .map(|m| m.used_bytes() as u64)

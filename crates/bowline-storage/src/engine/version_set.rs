@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use super::files::FileSet;
 use crate::error::{Error, Result};
+use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Instant, Mutex, MutexGuard};
 use crate::version::{Edit, Identity, Manifest, State};
 
 /// The manifest and its state.
@@ -44,6 +45,8 @@ pub(super) struct VersionSet {
     database_id: u128,
     /// The size from which a manifest is rewritten.
     rewrite_bytes: u64,
+    /// How long it took to make an edit durable.
+    commit_times: Histogram,
 }
 
 impl VersionSet {
@@ -60,6 +63,7 @@ impl VersionSet {
             files,
             database_id,
             rewrite_bytes,
+            commit_times: Histogram::default(),
         }
     }
 
@@ -77,6 +81,11 @@ impl VersionSet {
     pub(super) fn raise_run_id(&self, next: u64) {
         let next = self.next_run_id.load(Ordering::Relaxed).max(next);
         self.next_run_id.store(next, Ordering::Relaxed);
+    }
+
+    /// How long it took to make each edit durable, since the opening.
+    pub(super) fn commit_times(&self) -> HistogramSnapshot {
+        self.commit_times.read()
     }
 
     /// The size of the manifest.
@@ -148,10 +157,12 @@ impl VersionSet {
         let ManifestState { manifest, state } = &mut *guard;
         let mut next = state.clone();
         next.apply(edit).map_err(Error::Internal)?;
+        let start = Instant::now();
         match recording {
             Recording::Appended => manifest.append(edit)?,
             Recording::InNewManifest => self.replace_manifest(manifest, &next)?,
         }
+        self.commit_times.record(start.elapsed());
         *state = next;
         publish(state);
         self.rewrite_if_large(&mut guard);

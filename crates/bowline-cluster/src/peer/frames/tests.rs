@@ -515,7 +515,10 @@ async fn listening() -> (Arc<AtomicUsize>, Link) {
             });
         }
     });
-    (accepted, Link::new(1, vec![url], PeerOptions::default()))
+    (
+        accepted,
+        Link::new(1, vec![url], PeerOptions::default(), Arc::default()),
+    )
 }
 
 /// A call that fails does so after its connection was used: the next call must not get that one.

@@ -73,6 +73,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bowline_storage::Index;
+use bowline_storage::histogram::{Histogram, HistogramSnapshot};
 use bowline_storage::log::Log;
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader as _};
@@ -85,7 +86,6 @@ pub use replay::Replay;
 
 use crate::blocking;
 use crate::error::LogStoreError;
-use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::member_file::MemberFile;
 use crate::types::{Entry, LogId, NodeId, Payload, TypeConfig, Vote};
 use queue::{Queue, Work};

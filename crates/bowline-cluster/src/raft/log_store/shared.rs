@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bowline_storage::histogram::Histogram;
 use bowline_storage::log::{Log, LogSync};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -9,7 +10,6 @@ use tokio::sync::watch;
 use super::options::LogStoreOptions;
 use super::queue::Queue;
 use super::view::View;
-use crate::histogram::Histogram;
 use crate::member_file::MemberFile;
 
 /// The shared state.

@@ -36,6 +36,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendError,
     StreamAppendResult, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
+use tokio::time::Instant;
 use tonic::{Code, Response, Status};
 
 use crate::peer::frames::{self, Boxed};
@@ -170,6 +171,8 @@ impl Network {
         };
         let failed = |status| self.failure(action, &status);
         let frames = self.link.frames(self.lane).await.map_err(failed)?;
+        // The connection is there: what follows is a round trip.
+        let heartbeat = (self.lane == Lane::Heartbeat).then(Instant::now);
         let flight = Flight::default();
         let from = self.peers.sender(&self.link);
         // All requests of a stream have the same term.
@@ -218,6 +221,7 @@ impl Network {
             flight,
             received: 0,
             leader,
+            heartbeat,
         };
         let replies = stream::unfold(Some(replies), |replies| async move {
             let mut replies = replies?;
@@ -295,6 +299,8 @@ struct Replies {
     received: u64,
     /// The leader that sent them.
     leader: LeaderId,
+    /// When it was sent, if it is a heartbeat that has no answer yet.
+    heartbeat: Option<Instant>,
 }
 
 impl Replies {
@@ -331,6 +337,9 @@ impl Replies {
         };
         let reply = message.transpose()?.and_then(|reply| {
             self.received += 1;
+            if let Some(sent) = self.heartbeat.take() {
+                self.link.traffic().round_trip(sent.elapsed());
+            }
             if reply.sequence != self.received {
                 let expected = self.received;
                 let found = reply.sequence;

@@ -24,7 +24,7 @@ use tonic::transport::Channel;
 
 use super::wire;
 use crate::peer::link::Link;
-use crate::peer::{CHUNK_BYTES, OutgoingFile, Peers, SnapshotData};
+use crate::peer::{CHUNK_BYTES, OutgoingFile, Peers, SnapshotData, Traffic};
 use crate::types::{TypeConfig, Vote};
 
 /// The number of chunks read ahead.
@@ -70,13 +70,13 @@ pub(super) async fn send(
     let head = SnapshotHead { is_repair, ..head };
     let (chunks, receiver) = mpsc::channel(CHUNKS_AHEAD);
     let progress = Arc::new(AtomicU64::new(0));
-    let counter = progress.clone();
+    let (counter, traffic) = (progress.clone(), link.traffic().clone());
     let reading = crate::blocking::spawn_waiting(async move {
         let head = SnapshotChunk {
             part: Some(Part::Head(head)),
         };
         match chunks.send(head).await {
-            Ok(()) => read_files(&files, &chunks, &counter).await,
+            Ok(()) => read_files(&files, &chunks, &counter, &traffic).await,
             // The call has ended, and its result has the reason.
             Err(_) => Ok(()),
         }
@@ -161,6 +161,7 @@ async fn read_files(
     files: &Files,
     chunks: &mpsc::Sender<SnapshotChunk>,
     progress: &AtomicU64,
+    traffic: &Traffic,
 ) -> Result<(), String> {
     for (
         number,
@@ -189,6 +190,7 @@ async fn read_files(
             if chunks.send(SnapshotChunk { part }).await.is_err() {
                 return Ok(());
             }
+            traffic.sent(len as u64);
             progress.fetch_add(1, Ordering::Relaxed);
         }
         if crc != described.crc32c {

@@ -181,6 +181,13 @@ fn recognize(connected: Option<&Arc<Connected>>) {
     }
 }
 
+/// Counts the bytes of a connection for the member that uses it.
+fn identify(peers: &Peers, connected: Option<&Arc<Connected>>, from: NodeId) {
+    if let Some(connected) = connected {
+        connected.identify(|| peers.traffic(from));
+    }
+}
+
 /// The requests of one stream, up to the first refused one.
 struct Requests {
     arriving: Boxed<proto::AppendRequest>,
@@ -230,6 +237,7 @@ impl Checks {
         if self.received == 1 || request.sender.is_some() {
             self.from = self.peers.check(request.sender)?;
             recognize(self.connected.as_ref());
+            identify(&self.peers, self.connected.as_ref(), self.from);
         }
         self.service.heard(self.from);
         if request.sequence != self.received {
@@ -452,6 +460,7 @@ where
         };
         let from = self.check(head.sender)?;
         recognize(connected.as_ref());
+        identify(&self.peers, connected.as_ref(), from);
         let (vote, meta, files) = wire::get_head(&head)?;
         self.check_vote(from, &vote)?;
         self.service.led_by(&vote).await?;
@@ -620,8 +629,9 @@ where
         &self,
         request: Request<proto::TransferLeaderRequest>,
     ) -> Result<Response<proto::TransferLeaderReply>, Status> {
-        let request = request.into_inner();
+        let (connected, request) = (connection_of(&request), request.into_inner());
         let from = self.check(request.sender)?;
+        identify(&self.peers, connected.as_ref(), from);
         self.check_may_lead()?;
         let request = wire::get_transfer(request)?;
         self.check_vote(from, request.from_leader())?;
@@ -635,8 +645,9 @@ where
         &self,
         request: Request<proto::ProposeRequest>,
     ) -> Result<Response<proto::ProposeReply>, Status> {
-        let request = request.into_inner();
+        let (connected, request) = (connection_of(&request), request.into_inner());
         let from = self.check(request.sender)?;
+        identify(&self.peers, connected.as_ref(), from);
         let (term, proposal) = (request.term, request.proposal);
         self.service.propose(from, term, proposal).await?;
         Ok(Response::new(proto::ProposeReply {}))
@@ -646,8 +657,9 @@ where
         &self,
         request: Request<proto::ReadIndexRequest>,
     ) -> Result<Response<proto::ReadIndexReply>, Status> {
-        let request = request.into_inner();
+        let (connected, request) = (connection_of(&request), request.into_inner());
         let from = self.check(request.sender)?;
+        identify(&self.peers, connected.as_ref(), from);
         let level = match proto::ReadLevel::try_from(request.level) {
             Ok(proto::ReadLevel::Linearizable) => Confirmation::Majority,
             Ok(proto::ReadLevel::Lease) => Confirmation::Lease,
@@ -688,8 +700,9 @@ where
         &self,
         request: Request<proto::AskRequest>,
     ) -> Result<Response<proto::AskReply>, Status> {
-        let request = request.into_inner();
+        let (connected, request) = (connection_of(&request), request.into_inner());
         let from = self.check(request.sender)?;
+        identify(&self.peers, connected.as_ref(), from);
         let missing = || Status::invalid_argument("it asks nothing");
         let question = request.question.ok_or_else(missing)?;
         let answer = self.service.ask(from, question).await?;

@@ -20,7 +20,7 @@ use super::super::frame::{
     FRAME_BYTES_MIN, FrameHead, HEAD_BYTES, Partial, Reason, WINDOW, WINDOW_MAX, flag, kind,
     setting, write_settings, write_window_update,
 };
-use super::super::hot::{self, HotMessage, HotMethod, HotReply};
+use super::super::hot::{self, HotMessage, HotReply};
 use super::super::hpack::write_string;
 use super::super::reply::EMPTY_TABLE;
 use super::super::stream::{Call, LongBody, Sending, Stream};
@@ -29,6 +29,7 @@ use super::super::{CONNECTION_WINDOW, Front, Limits, RELAY_WINDOW};
 use super::client::{block, data, fields, frame, headers};
 use super::{KEEP_ALIVE, PUT};
 use crate::memory::{FLOOR_BYTES, Memory};
+use crate::metrics::{Method, Tally};
 use crate::test_server::TestServer;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -102,9 +103,8 @@ fn reply(bytes: usize) -> HotReply {
 
 fn call() -> Call {
     Call {
-        method: HotMethod::Range,
         send_window: WINDOW_MAX,
-        begun: Instant::now(),
+        tally: Tally::begin(&Arc::default(), Method::Range, Instant::now()),
     }
 }
 

@@ -316,9 +316,16 @@ async fn every_call_has_the_same_reply() {
     }
     // They are counted the same.
     let (ours, theirs) = (&ours.context().metrics, &theirs.context().metrics);
-    for (one, other) in ours.methods.iter().zip(&theirs.methods) {
-        for (one, other) in one.codes.iter().zip(&other.codes) {
-            assert_eq!(one.get(), other.get());
+    for ((method, one), (_, other)) in ours.methods().zip(theirs.methods()) {
+        assert_eq!(one.started.get(), other.started.get(), "{method:?}");
+        assert_eq!(one.received.get(), other.received.get(), "{method:?}");
+        for (one, other) in one.ended.iter().zip(&other.ended) {
+            assert_eq!(one.get(), other.get(), "{method:?}");
+        }
+        let (ours, _) = one.answers(method.kind());
+        let (theirs, _) = other.answers(method.kind());
+        for (one, other) in ours.iter().zip(theirs) {
+            assert_eq!(one.get(), other.get(), "{method:?}");
         }
     }
     assert_eq!(ours.unknown.get(), theirs.unknown.get());

@@ -1,17 +1,17 @@
 //! Metrics under etcd's names, so that dashboards and alerts made for etcd keep working.
 //!
 //! Only known values are exported. A name without a counterpart here (the pages of etcd's file, for example)
-//! is left out: an alert without rows reports that, an alert on a constant zero never fires.
+//! is left out: an alert without rows reports that, an alert on a constant zero never fires. docs/guide/monitoring.md has
+//! the list of both.
 
 use std::fmt::{self, Write};
 
 use bowline::Stats;
-use bowline_cluster::{NodeMetrics, Status};
-use tonic::Code;
+use bowline_cluster::{Histogram, NodeMetrics, PeerMetrics, Status};
 
-use super::rows::write_times;
+use super::rows::{head, write_times};
 use crate::context::Context;
-use crate::metrics::{CHECKS, CODES, Method, Metrics};
+use crate::metrics::{CHECKS, Method, Metrics};
 use crate::version::{CLUSTER_VERSION_SHORT, VERSION};
 
 /// Writes all rows.
@@ -25,6 +25,10 @@ pub(super) fn write(
     let is = u64::from;
     let health = &context.metrics.health;
     let (watches, behind) = context.watches.counts();
+    let of_watch = context.metrics.of(Method::Watch);
+    // Read in this order: a stream that begins and ends in between must not make it negative.
+    let ended = of_watch.ended_count();
+    let watch_streams = of_watch.started.get().saturating_sub(ended);
     let (gauge, counter) = ("gauge", "counter");
     // Name, type, help, value.
     for (name, kind, help, value) in [
@@ -119,6 +123,24 @@ pub(super) fn write(
             stats.oldest_revision.get(),
         ),
         (
+            "network_client_grpc_received_bytes_total",
+            counter,
+            "Bytes that clients have sent over HTTP/2.",
+            context.metrics.received_bytes.get(),
+        ),
+        (
+            "network_client_grpc_sent_bytes_total",
+            counter,
+            "Bytes sent to clients over HTTP/2.",
+            context.metrics.sent_bytes.get(),
+        ),
+        (
+            "debugging_mvcc_watch_stream_total",
+            gauge,
+            "Streams of watches.",
+            watch_streams,
+        ),
+        (
             "debugging_mvcc_watcher_total",
             gauge,
             "Watches.",
@@ -151,21 +173,72 @@ pub(super) fn write(
         head(out, name, gauge, "1 for what the label says.")?;
         writeln!(out, "{name}{{{label}=\"{value}\"}} 1")?;
     }
-    let name = "etcd_disk_wal_fsync_duration_seconds";
-    head(
-        out,
-        name,
-        "histogram",
-        "Times to make entries of the log durable.",
-    )?;
-    write_times(out, name, "", &node.log_flush_times)?;
-    write_checks(out, &context.metrics)?;
-    write_calls(out, &context.metrics)
+    for (name, help, times) in [
+        (
+            "etcd_disk_wal_fsync_duration_seconds",
+            "Times to make entries of the log durable.",
+            &node.log_flush_times,
+        ),
+        (
+            "etcd_disk_backend_commit_duration_seconds",
+            "Times to make a change of the set of tables durable.",
+            &stats.engine.commit_times,
+        ),
+    ] {
+        head(out, name, "histogram", help)?;
+        write_times(out, name, "", times, Histogram::ETCD_DISK_US)?;
+    }
+    write_peers(out, node)?;
+    write_checks(out, &context.metrics)
 }
 
-fn head(out: &mut String, name: &str, kind: &str, help: &str) -> fmt::Result {
-    writeln!(out, "# HELP {name} {help}")?;
-    writeln!(out, "# TYPE {name} {kind}")
+/// What is exchanged with each other member.
+fn write_peers(out: &mut String, node: &NodeMetrics) -> fmt::Result {
+    type Count = fn(&PeerMetrics) -> u64;
+    let counts: [(&str, &str, &str, Count); 3] = [
+        (
+            "sent_bytes_total",
+            "Bytes sent to a member.",
+            "To",
+            |peer| peer.sent_bytes,
+        ),
+        (
+            "received_bytes_total",
+            "Bytes received from a member.",
+            "From",
+            |peer| peer.received_bytes,
+        ),
+        (
+            "sent_failures_total",
+            "Requests that did not reach a member, or were not answered in time.",
+            "To",
+            |peer| peer.send_failures,
+        ),
+    ];
+    for (name, help, label, count) in counts {
+        let name = format!("etcd_network_peer_{name}");
+        head(out, &name, "counter", help)?;
+        for peer in &node.peers {
+            let (id, count) = (peer.member_id, count(peer));
+            writeln!(out, "{name}{{{label}=\"{id:x}\"}} {count}")?;
+        }
+    }
+    let name = "etcd_network_peer_round_trip_time_seconds";
+    let help = "Times from a heartbeat of this member, as the leader, to its answer.";
+    head(out, name, "histogram", help)?;
+    for peer in &node.peers {
+        if peer.round_trips.count > 0 {
+            let label = format!("To=\"{:x}\"", peer.member_id);
+            write_times(
+                out,
+                name,
+                &label,
+                &peer.round_trips,
+                Histogram::ETCD_PEER_US,
+            )?;
+        }
+    }
+    Ok(())
 }
 
 fn write_checks(out: &mut String, metrics: &Metrics) -> fmt::Result {
@@ -182,35 +255,4 @@ fn write_checks(out: &mut String, metrics: &Metrics) -> fmt::Result {
         }
     }
     Ok(())
-}
-
-/// Calls as gRPC libraries count them: a call at its reply, a stream at its start.
-fn write_calls(out: &mut String, metrics: &Metrics) -> fmt::Result {
-    let handled = "grpc_server_handled_total";
-    head(out, handled, "counter", "Calls that were answered.")?;
-    for (method, of) in Method::ALL.iter().zip(&metrics.methods) {
-        let (service, method) = method.names();
-        for code in 0..CODES {
-            let count = of.codes[code].get();
-            if count > 0 {
-                let code = Code::from_i32(code as i32);
-                writeln!(
-                    out,
-                    "{handled}{{grpc_code=\"{}\",grpc_method=\"{method}\",\
-                     grpc_service=\"{service}\"}} {count}",
-                    name_of(code)
-                )?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The name of a code in the Go library, which spells one of them with a single `l`.
-fn name_of(code: Code) -> String {
-    match code {
-        Code::Ok => "OK".to_owned(),
-        Code::Cancelled => "Canceled".to_owned(),
-        code => format!("{code:?}"),
-    }
 }

@@ -1,19 +1,20 @@
 //! Prometheus's text format.
 
 mod etcd;
+mod grpc;
 mod process;
 mod rows;
 
 use std::fmt::{self, Write};
 
 use bowline::Stats;
-use bowline_cluster::{NodeMetrics, Status};
+use bowline_cluster::{Histogram, NodeMetrics, PeerMetrics, Status};
 use tonic::Code;
 
 use crate::context::Context;
-use crate::metrics::{CODES, Method, Metrics};
+use crate::metrics::Metrics;
 use crate::version::VERSION;
-use rows::{write_row, write_times};
+use rows::{head, write_row, write_times};
 
 /// Renders all metrics.
 pub(crate) fn render(context: &Context) -> String {
@@ -24,12 +25,35 @@ pub(crate) fn render(context: &Context) -> String {
 }
 
 fn write_all(out: &mut String, context: &Context) -> fmt::Result {
-    write_requests(out, &context.metrics)?;
+    let names = context.settings.metric_names;
     let node = context.client.metrics();
     let status = context.client.status();
     let stats = context.client.db().stats();
-    writeln!(out, "# HELP bowline_build_info The version of the program.")?;
-    writeln!(out, "# TYPE bowline_build_info gauge")?;
+    if names.of_bowline {
+        write_own(out, context, &node, &status, &stats)?;
+    }
+    if names.of_etcd {
+        etcd::write(out, context, &node, &status, &stats)?;
+        grpc::write(out, &context.metrics)?;
+    }
+    process::write(out)
+}
+
+/// Bowline's own metrics.
+fn write_own(
+    out: &mut String,
+    context: &Context,
+    node: &NodeMetrics,
+    status: &Status,
+    stats: &Stats,
+) -> fmt::Result {
+    write_requests(out, &context.metrics)?;
+    head(
+        out,
+        "bowline_build_info",
+        "gauge",
+        "The version of the program.",
+    )?;
     let (version, etcd) = (env!("CARGO_PKG_VERSION"), VERSION);
     writeln!(
         out,
@@ -37,8 +61,8 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
     )?;
     let rows = client_rows(context)
         .into_iter()
-        .chain(member_rows(&node, &status))
-        .chain(storage_rows(context, &node, &status, &stats));
+        .chain(member_rows(node, status))
+        .chain(storage_rows(context, node, status, stats));
     for (name, kind, help, value) in rows {
         write_row(out, name, kind, help, value)?;
     }
@@ -53,24 +77,27 @@ fn write_all(out: &mut String, context: &Context) -> fmt::Result {
             "Times to make entries of the log durable.",
             node.log_flush_times,
         ),
+        (
+            "bowline_manifest_commit_duration_seconds",
+            "Times to make a change of the set of tables durable.",
+            stats.engine.commit_times,
+        ),
     ];
     for (name, help, times) in times {
-        writeln!(out, "# HELP {name} {help}")?;
-        writeln!(out, "# TYPE {name} histogram")?;
-        write_times(out, name, "", &times)?;
+        head(out, name, "histogram", help)?;
+        write_times(out, name, "", &times, Histogram::OWN_US)?;
     }
     for (name, value) in stats.engine.counters.named() {
-        let name = format!("storage_{name}_total");
-        write_row(
-            out,
-            &name,
-            "counter",
-            "A counter of the storage engine.",
-            value,
-        )?;
+        // Prometheus's unit of times is the second.
+        let (name, value) = match name.strip_suffix("_ms") {
+            Some(name) => (format!("{name}_seconds"), value as f64 / 1e3),
+            None => (name.to_owned(), value as f64),
+        };
+        let name = format!("bowline_storage_{name}_total");
+        head(out, &name, "counter", "A counter of the storage engine.")?;
+        writeln!(out, "{name} {value}")?;
     }
-    etcd::write(out, context, &node, &status, &stats)?;
-    process::write(out)
+    write_peers(out, node)
 }
 
 /// A metric: its name, kind, help and value.
@@ -134,6 +161,18 @@ fn client_rows(context: &Context) -> Vec<Row> {
             "counter",
             "Calls and connections that were ended since the client did not read the reply.",
             context.memory.unread_replies.get(),
+        ),
+        (
+            "received_bytes_total",
+            "counter",
+            "Bytes that clients have sent over HTTP/2.",
+            metrics.received_bytes.get(),
+        ),
+        (
+            "sent_bytes_total",
+            "counter",
+            "Bytes sent to clients over HTTP/2.",
+            metrics.sent_bytes.get(),
         ),
         ("watches", "gauge", "Watches.", watches as u64),
         (
@@ -306,18 +345,59 @@ fn storage_rows(context: &Context, node: &NodeMetrics, status: &Status, stats: &
     ]
 }
 
+/// What is exchanged with each other member.
+fn write_peers(out: &mut String, node: &NodeMetrics) -> fmt::Result {
+    type Count = fn(&PeerMetrics) -> u64;
+    let counts: [(&str, &str, Count); 3] = [
+        (
+            "bowline_peer_sent_bytes_total",
+            "Bytes sent to a member.",
+            |peer| peer.sent_bytes,
+        ),
+        (
+            "bowline_peer_received_bytes_total",
+            "Bytes received from a member.",
+            |peer| peer.received_bytes,
+        ),
+        (
+            "bowline_peer_send_failures_total",
+            "Requests that did not reach a member, or were not answered in time.",
+            |peer| peer.send_failures,
+        ),
+    ];
+    for (name, help, count) in counts {
+        head(out, name, "counter", help)?;
+        for peer in &node.peers {
+            let (id, count) = (peer.member_id, count(peer));
+            writeln!(out, "{name}{{peer=\"{id:x}\"}} {count}")?;
+        }
+    }
+    let name = "bowline_peer_round_trip_seconds";
+    let help = "Times from a heartbeat of this member, as the leader, to its answer.";
+    head(out, name, "histogram", help)?;
+    for peer in &node.peers {
+        if peer.round_trips.count > 0 {
+            let label = format!("peer=\"{:x}\"", peer.member_id);
+            write_times(out, name, &label, &peer.round_trips, Histogram::OWN_US)?;
+        }
+    }
+    Ok(())
+}
+
 fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {
-    writeln!(
+    head(
         out,
-        "# HELP bowline_requests_total Requests that were answered, by code."
+        "bowline_requests_total",
+        "counter",
+        "Requests that were answered, or that nobody waited for any more, by code; streams at their beginning.",
     )?;
-    writeln!(out, "# TYPE bowline_requests_total counter")?;
-    for (method, of) in Method::ALL.iter().zip(&metrics.methods) {
+    for (method, of) in metrics.methods() {
+        let (codes, _) = of.answers(method.kind());
         let (service, method) = method.names();
-        for code in 0..CODES {
-            let count = of.codes[code].get();
+        for (code, count) in (0..).zip(codes) {
+            let count = count.get();
             if count > 0 {
-                let code = Code::from_i32(code as i32);
+                let code = Code::from_i32(code);
                 writeln!(
                     out,
                     "bowline_requests_total{{service=\"{service}\",method=\"{method}\",\
@@ -327,19 +407,16 @@ fn write_requests(out: &mut String, metrics: &Metrics) -> fmt::Result {
         }
     }
     let name = "bowline_request_duration_seconds";
-    writeln!(
-        out,
-        "# HELP {name} Times to the answer; to the beginning of a stream."
-    )?;
-    writeln!(out, "# TYPE {name} histogram")?;
-    for (method, of) in Method::ALL.iter().zip(&metrics.methods) {
-        let times = of.latency.read();
+    let help = "Times to the answer; to the beginning of a stream.";
+    head(out, name, "histogram", help)?;
+    for (method, of) in metrics.methods() {
+        let times = of.answers(method.kind()).1.read();
         if times.count == 0 {
             continue;
         }
         let (service, method) = method.names();
         let labels = format!("service=\"{service}\",method=\"{method}\"");
-        write_times(out, name, &labels, &times)?;
+        write_times(out, name, &labels, &times, Histogram::OWN_US)?;
     }
     Ok(())
 }

@@ -3,6 +3,8 @@
 use std::fmt::{self, Write};
 use std::fs;
 
+use super::rows::head;
+
 /// The unit of times in `/proc`, whatever the kernel's own tick.
 const TICKS_PER_SECOND: f64 = 100.0;
 
@@ -21,14 +23,26 @@ pub(super) fn write(out: &mut String) -> fmt::Result {
             "Time of the processors, of the user and of the system.",
             cpu_seconds(),
         ),
+        (
+            "virtual_memory_bytes",
+            "gauge",
+            "Memory that has addresses.",
+            number("status", "VmSize:").map(|kib| kib * 1024.0),
+        ),
+        (
+            "start_time_seconds",
+            "gauge",
+            "When the process was started, in seconds since 1970.",
+            start_seconds(),
+        ),
         ("open_fds", "gauge", "Open files.", open_files()),
         ("max_fds", "gauge", "The most open files.", open_files_max()),
     ];
     for (name, kind, help, value) in rows {
         if let Some(value) = value {
-            writeln!(out, "# HELP process_{name} {help}")?;
-            writeln!(out, "# TYPE process_{name} {kind}")?;
-            writeln!(out, "process_{name} {value}")?;
+            let name = format!("process_{name}");
+            head(out, &name, kind, help)?;
+            writeln!(out, "{name} {value}")?;
         }
     }
     Ok(())
@@ -54,13 +68,22 @@ fn open_files() -> Option<f64> {
 }
 
 fn cpu_seconds() -> Option<f64> {
-    let text = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name before may contain anything, even parentheses. After it, utime and stime are the 12th and 13th
-    // field.
-    let rest = text.rsplit_once(')')?.1;
-    let mut times = rest.split_whitespace().skip(11).map(str::parse::<f64>);
-    let (user, system) = (times.next()?.ok()?, times.next()?.ok()?);
+    let [user, system] = [ticks(11)?, ticks(12)?];
     Some((user + system) / TICKS_PER_SECOND)
+}
+
+/// A field of the process's `stat`, counted from the first one behind the name.
+fn ticks(field: usize) -> Option<f64> {
+    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name may contain anything, even parentheses.
+    let rest = text.rsplit_once(')')?.1;
+    rest.split_whitespace().nth(field)?.parse().ok()
+}
+
+fn start_seconds() -> Option<f64> {
+    let text = fs::read_to_string("/proc/stat").ok()?;
+    let boot = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Some(boot.trim().parse::<f64>().ok()? + ticks(19)? / TICKS_PER_SECOND)
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -84,6 +107,9 @@ mod tests {
             value("process_max_fds ") > value("process_open_fds "),
             "{text}"
         );
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let age = now.unwrap().as_secs_f64() - value("process_start_time_seconds ");
+        assert!((-2.0..3600.0).contains(&age), "{text}");
         let begun = value("process_cpu_seconds_total ");
         while cpu_seconds().unwrap() <= begun {
             std::hint::black_box(0);
