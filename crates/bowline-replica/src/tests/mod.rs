@@ -11,9 +11,10 @@
 //! | [`order`] | watchers receive the writes of a transaction in their order |
 //! | [`ranges`] | the order and the limit of a range |
 //! | [`same_as_library`] | the same transactions through the library and through commands |
+//! | [`sessions`] | who gets a token, when a session ends, and how many there may be |
 //! | [`space`] | lack of space, in the cluster and on the disk |
 //! | [`transactions`] | conditions, operations and refusals of a transaction |
-//! | [`users`] | who may do what, when a session ends, and that all members decide alike |
+//! | [`users`] | who may do what, and that all members decide alike |
 //! | [`work`] | the bound of a transaction's work |
 //!
 //! Here is what they share: a member, its state as text, and random commands.
@@ -27,6 +28,7 @@ mod leases;
 mod order;
 mod ranges;
 mod same_as_library;
+mod sessions;
 mod space;
 mod transactions;
 mod users;

@@ -256,7 +256,7 @@ fn needs_of_graph<'a, E>(
 ) -> Result<(), E> {
     match write {
         GraphWrite::PutBlock(block) => {
-            if block.kinds.len() == 0 {
+            if block.kinds.is_empty() {
                 each(Need::write_kind(None))?;
             }
             for kind in &block.kinds {

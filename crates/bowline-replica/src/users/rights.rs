@@ -277,11 +277,17 @@ mod tests {
 
     #[test]
     fn a_range_to_the_end_needs_one_to_the_end() {
-        let to_end = [keys(Grant::Read, "m", "\0"), keys(Grant::Read, "x", "y")];
+        let to_end = [
+            keys(Grant::Read, "m", "\0"),
+            keys(Grant::Read, "x", "y"),
+            keys(Grant::Read, "c", "f"),
+        ];
         let rights = Rights::of(false, to_end.iter());
         assert!(rights.allows_keys(Access::Read, b"m", b"\0"));
         assert!(rights.allows_keys(Access::Read, b"z", b"\0"));
         assert!(!rights.allows_keys(Access::Read, b"l", b"\0"));
+        assert!(rights.allows_keys(Access::Read, b"c", b"f"));
+        assert!(!rights.allows_keys(Access::Read, b"c", b"\0"));
         assert!(!rights.allows_keys(Access::Write, b"m", b""));
     }
 

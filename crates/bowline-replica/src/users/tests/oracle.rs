@@ -357,7 +357,7 @@ fn txn() -> impl Strategy<Value = Txn> {
         )
     };
     let op = prop_oneof![range, put, delete];
-    let inner = of.clone();
+    let inner = of;
     let op = op.prop_recursive(3, 6, 2, move |op| inner(op).prop_map(Op::Txn));
     of(op.boxed())
 }

@@ -104,16 +104,16 @@ proptest! {
 }
 
 /// The record of `name` in a state.
-fn record(users: &Users, key: RecordKey) -> Vec<u8> {
-    users.record(&key).unwrap()
+fn record(users: &Users, key: &RecordKey) -> Vec<u8> {
+    users.record(key).unwrap()
 }
 
 #[test]
 fn a_record_that_is_cut_or_longer_is_refused() {
     let users = after(&some(), &[grant_role("ann", ROOT)]);
-    let ann = record(&users, RecordKey::User("ann".to_owned()));
-    let role = record(&users, RecordKey::Role("r".to_owned()));
-    let config = record(&users, RecordKey::Config);
+    let ann = record(&users, &RecordKey::User("ann".to_owned()));
+    let role = record(&users, &RecordKey::Role("r".to_owned()));
+    let config = record(&users, &RecordKey::Config);
     let token = encode_token("ann", 300, 1_700_000_000_000);
     let load = |record: &[u8]| Users::load(Some(record), BTreeMap::new(), BTreeMap::new());
     type Decodes<'a> = &'a dyn Fn(&[u8]) -> bool;
