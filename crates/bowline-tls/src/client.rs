@@ -30,6 +30,21 @@ use crate::versions::Protocol;
 #[derive(Debug)]
 pub struct ClientStream<S> {
     inner: tokio_rustls::client::TlsStream<S>,
+    refusals: Option<Refusals>,
+}
+
+/// The last refusal of this side's certificate that came after a handshake, and when it came. What is above the stream may
+/// report only that the connection is gone.
+pub(crate) type Refusals = Arc<Mutex<Option<(Instant, String)>>>;
+
+impl<S> ClientStream<S> {
+    /// Notes refusals here.
+    pub(crate) fn noting(self, refusals: Refusals) -> ClientStream<S> {
+        ClientStream {
+            refusals: Some(refusals),
+            ..self
+        }
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
@@ -40,7 +55,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.inner).poll_read(task, buffer);
         read.map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => explained(error),
+            io::ErrorKind::InvalidData => {
+                let error = explained(error);
+                if let Some(refusals) = &self.refusals {
+                    *refusals.lock() = Some((Instant::now(), error.to_string()));
+                }
+                error
+            }
             _ => error,
         })
     }
@@ -176,7 +197,10 @@ impl ClientTls {
         let config = self.shared.files.current();
         let connector = TlsConnector::from(Arc::clone(&*config));
         let inner = connector.connect(name, stream).await.map_err(explained)?;
-        Ok(ClientStream { inner })
+        Ok(ClientStream {
+            inner,
+            refusals: None,
+        })
     }
 
     fn look_now_and_then(&self) {

@@ -4,25 +4,40 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::Uri;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tower_service::Service;
 
-use crate::client::{CONNECT_TIMEOUT, ClientStream, ClientTls};
+use crate::client::{CONNECT_TIMEOUT, ClientStream, ClientTls, Refusals};
 
 /// Makes connections to the hosts of URIs, over TLS.
 #[derive(Debug, Clone)]
 pub struct Connector {
     tls: ClientTls,
+    refusals: Refusals,
 }
 
 impl Connector {
     /// With these certificates.
     #[must_use]
     pub fn new(tls: ClientTls) -> Connector {
-        Connector { tls }
+        Connector {
+            tls,
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// Why the other side has ended a connection a moment ago, if it has refused this side's certificate: with TLS 1.3
+    /// that comes after the handshake, and what is above the connection may know only that it is gone.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        const MOMENT: Duration = Duration::from_secs(2);
+        let last = self.refusals.lock();
+        let last = last.as_ref().filter(|(at, _)| at.elapsed() < MOMENT);
+        last.map(|(_, text)| text.clone())
     }
 
     /// Connects to the host of a URI.
@@ -42,7 +57,8 @@ impl Connector {
             let port = authority.port_u16().unwrap_or(HTTPS);
             let stream = TcpStream::connect((host, port)).await?;
             stream.set_nodelay(true)?;
-            self.tls.connect(host, stream).await
+            let stream = self.tls.connect(host, stream).await?;
+            Ok(stream.noting(self.refusals.clone()))
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
         connected.unwrap_or_else(|_| {

@@ -92,6 +92,17 @@ impl Content {
         })
     }
 
+    /// As if a file had these bytes.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Content {
+        Content {
+            path: PathBuf::from("a file"),
+            bytes: bytes.to_vec(),
+            mode: 0o600,
+            owner: rustix::process::geteuid().as_raw(),
+        }
+    }
+
     /// Adds what this file is to a digest.
     pub(crate) fn digest(&self, digest: &mut Sha256) {
         digest.update(self.mode.to_le_bytes());

@@ -29,6 +29,9 @@ mod client;
 mod connector;
 mod error;
 mod files;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod identity;
 mod reload;

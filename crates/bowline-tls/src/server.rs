@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use rustls::ServerConfig;
 use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
 
 use crate::begun::{Begun, begin};
@@ -197,19 +197,38 @@ impl ServerTls {
                         content-length: 32\r\nconnection: close\r\n\r\nthis port speaks TLS: use https\n";
                     // It is a help, and nothing depends on it.
                     let _ = stream.write_all(ANSWER).await;
-                    let _ = stream.shutdown().await;
+                    Box::pin(linger(stream)).await;
                 }
                 return Err(HandshakeError::NotTls);
             }
         };
+        // It is large, and a connection that has sent nothing yet has no need of it.
+        Box::pin(self.verified(stream, address)).await
+    }
+
+    async fn verified<S>(
+        &self,
+        stream: Begun<S>,
+        address: IpAddr,
+    ) -> Result<(ServerStream<S>, Option<Arc<PeerIdentity>>), HandshakeError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let turn = self.shared.gate.enter(address.to_canonical());
         let acceptor = TlsAcceptor::from(self.shared.files.current().config.clone());
         let stream = tokio::select! {
             biased;
             () = turn.evicted() => return Err(HandshakeError::Crowded),
-            accepted = acceptor.accept(stream) => accepted?,
+            accepted = acceptor.accept(stream).into_fallible() => accepted,
         };
         drop(turn);
+        let stream = match stream {
+            Ok(stream) => stream,
+            Err((error, stream)) => {
+                linger(stream).await;
+                return Err(error.into());
+            }
+        };
         let shown = stream.get_ref().1.peer_certificates();
         let identity = match shown.and_then(|chain| chain.first()) {
             Some(leaf) => {
@@ -260,6 +279,27 @@ impl fmt::Debug for ServerTls {
             .field("counts", &self.counts())
             .finish_non_exhaustive()
     }
+}
+
+/// Ends a connection so that the other side learns why: what it has sent meanwhile and nobody has read would make the
+/// system drop the alert that is on its way.
+async fn linger<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S) {
+    const TIMEOUT: Duration = Duration::from_millis(500);
+    const BYTES_MAX: usize = 64 << 10;
+    let lingering = async {
+        stream.shutdown().await?;
+        let mut buffer = [0; 1024];
+        let mut read = 0;
+        while read < BYTES_MAX {
+            match stream.read(&mut buffer).await? {
+                0 => break,
+                count => read += count,
+            }
+        }
+        Ok::<(), io::Error>(())
+    };
+    // It is a help, and nothing depends on it.
+    let _ = tokio::time::timeout(TIMEOUT, lingering).await;
 }
 
 /// From the contents of certificate, key, and perhaps CAs and revocation lists.

@@ -17,10 +17,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bowline_tls::PeerIdentity;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -139,6 +140,7 @@ impl Port {
             port: self.clone(),
             address,
             is_known: AtomicBool::new(false),
+            identity: OnceLock::new(),
         }))
     }
 }
@@ -150,9 +152,21 @@ pub(crate) struct Connected {
     address: IpAddr,
     /// A copy of the address's flag, possibly late; true needs no lock.
     is_known: AtomicBool,
+    /// The names of the certificate that the peer has shown.
+    identity: OnceLock<Arc<PeerIdentity>>,
 }
 
 impl Connected {
+    /// Notes the names of the peer's certificate, which was verified. The first call counts.
+    pub(crate) fn identify(&self, identity: Arc<PeerIdentity>) {
+        let _ = self.identity.set(identity);
+    }
+
+    /// The names of the peer's certificate, if the connection has one.
+    pub(crate) fn identity(&self) -> Option<&Arc<PeerIdentity>> {
+        self.identity.get()
+    }
+
     pub(crate) fn limits(&self) -> &PortLimits {
         &self.port.limits
     }

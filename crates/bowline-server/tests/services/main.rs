@@ -22,6 +22,8 @@ mod range_stream;
 mod restores;
 mod support;
 mod surface;
+mod tls;
+mod tls_members;
 mod watch_races;
 mod watches;
 mod work;

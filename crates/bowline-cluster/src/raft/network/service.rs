@@ -229,6 +229,8 @@ impl Checks {
         self.received += 1;
         if self.received == 1 || request.sender.is_some() {
             self.from = self.peers.check(request.sender)?;
+            let connected = self.connected.as_deref();
+            self.peers.check_certificate(self.from, connected)?;
             recognize(self.connected.as_ref());
         }
         self.service.heard(self.from);
@@ -347,8 +349,16 @@ impl<M> PeerGrpc<M>
 where
     M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
 {
-    fn check(&self, sender: Option<proto::Sender>) -> Result<NodeId, Status> {
-        self.peers.check(sender)
+    /// Refuses a request that is not for this member, or not from the member that it names; returns that one.
+    fn check(
+        &self,
+        sender: Option<proto::Sender>,
+        connected: Option<&Arc<Connected>>,
+    ) -> Result<NodeId, Status> {
+        let from = self.peers.check(sender)?;
+        let connected = connected.map(|connected| &**connected);
+        self.peers.check_certificate(from, connected)?;
+        Ok(from)
     }
 
     fn checks(&self, connected: Option<Arc<Connected>>) -> Checks {
@@ -417,8 +427,12 @@ where
     }
 
     /// A vote request, decoded and checked.
-    async fn voting(&self, request: proto::VoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
-        let from = self.check(request.sender)?;
+    async fn voting(
+        &self,
+        request: Request<proto::VoteRequest>,
+    ) -> Result<VoteRequest<TypeConfig>, Status> {
+        let (connected, request) = (connection_of(&request), request.into_inner());
+        let from = self.check(request.sender, connected.as_ref())?;
         let remembered = request.remembered;
         let request = wire::get_vote_request(request)?;
         self.check_vote(from, &request.vote)?;
@@ -450,7 +464,7 @@ where
         let Some(Part::Head(head)) = first else {
             return Err(Status::invalid_argument("a snapshot without a head"));
         };
-        let from = self.check(head.sender)?;
+        let from = self.check(head.sender, connected.as_ref())?;
         recognize(connected.as_ref());
         let (vote, meta, files) = wire::get_head(&head)?;
         self.check_vote(from, &vote)?;
@@ -588,7 +602,7 @@ where
         &self,
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
-        let request = self.voting(request.into_inner()).await?;
+        let request = self.voting(request).await?;
         let leader_id = request.vote.leader_id;
         let reply = self.raft.vote(request).await.map_err(stopped)?;
         let answer = if reply.vote_granted { "yes" } else { "no" };
@@ -601,7 +615,7 @@ where
         &self,
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
-        let request = self.voting(request.into_inner()).await?;
+        let request = self.voting(request).await?;
         let node = request.vote.leader_id.node_id;
         let reply = self.raft.pre_vote(request).await.map_err(stopped)?;
         Ok(Response::new(self.ballot(node, &reply)))
@@ -620,8 +634,8 @@ where
         &self,
         request: Request<proto::TransferLeaderRequest>,
     ) -> Result<Response<proto::TransferLeaderReply>, Status> {
-        let request = request.into_inner();
-        let from = self.check(request.sender)?;
+        let (connected, request) = (connection_of(&request), request.into_inner());
+        let from = self.check(request.sender, connected.as_ref())?;
         self.check_may_lead()?;
         let request = wire::get_transfer(request)?;
         self.check_vote(from, request.from_leader())?;
@@ -635,8 +649,8 @@ where
         &self,
         request: Request<proto::ProposeRequest>,
     ) -> Result<Response<proto::ProposeReply>, Status> {
-        let request = request.into_inner();
-        let from = self.check(request.sender)?;
+        let (connected, request) = (connection_of(&request), request.into_inner());
+        let from = self.check(request.sender, connected.as_ref())?;
         let (term, proposal) = (request.term, request.proposal);
         self.service.propose(from, term, proposal).await?;
         Ok(Response::new(proto::ProposeReply {}))
@@ -646,8 +660,8 @@ where
         &self,
         request: Request<proto::ReadIndexRequest>,
     ) -> Result<Response<proto::ReadIndexReply>, Status> {
-        let request = request.into_inner();
-        let from = self.check(request.sender)?;
+        let (connected, request) = (connection_of(&request), request.into_inner());
+        let from = self.check(request.sender, connected.as_ref())?;
         let level = match proto::ReadLevel::try_from(request.level) {
             Ok(proto::ReadLevel::Linearizable) => Confirmation::Majority,
             Ok(proto::ReadLevel::Lease) => Confirmation::Lease,
@@ -688,8 +702,8 @@ where
         &self,
         request: Request<proto::AskRequest>,
     ) -> Result<Response<proto::AskReply>, Status> {
-        let request = request.into_inner();
-        let from = self.check(request.sender)?;
+        let (connected, request) = (connection_of(&request), request.into_inner());
+        let from = self.check(request.sender, connected.as_ref())?;
         let missing = || Status::invalid_argument("it asks nothing");
         let question = request.question.ok_or_else(missing)?;
         let answer = self.service.ask(from, question).await?;
