@@ -48,7 +48,7 @@ pub use error::{HandshakeError, TlsError};
 pub use files::KeyPairFiles;
 pub use identity::PeerIdentity;
 pub use reload::{LOOK_INTERVAL, Looked, Reload, Watching};
-pub use server::{Allowed, Counts, ServerOptions, ServerStream, ServerTls, is_of_certificate};
+pub use server::{Allowed, Counts, ServerOptions, ServerStream, ServerTls};
 pub use versions::{Protocol, Version};
 
 /// The cryptography of all of this.

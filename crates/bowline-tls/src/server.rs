@@ -344,14 +344,3 @@ fn make(contents: &[Content], protocol: &Protocol, alpn: &[Vec<u8>]) -> Result<M
         expires,
     })
 }
-
-/// So that a failed handshake can be told from a failed connection where both are [`io::Error`].
-#[must_use]
-pub fn is_of_certificate(error: &io::Error) -> bool {
-    let inner = error.get_ref();
-    let library = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
-    matches!(
-        library,
-        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)
-    )
-}

@@ -67,7 +67,7 @@ fn a_trial_with_certificates_from_the_first_command_to_the_last() {
     }
     let secure = Secure::start(
         &place,
-        &format!("{SERVER} --client-cert-auth true --trusted-ca-file pki/ca.crt"),
+        &format!("{SERVER} --client-cert-auth --trusted-ca-file pki/ca.crt"),
     );
     let at = &secure.at;
     place.ok(&format!("put greeting hello --endpoints {at} {ALICE}"));
