@@ -9,6 +9,7 @@ use std::time::Duration;
 use bowline::text::line;
 use bowline::{Db, DbBuilder, History};
 use bowline_client::ReadLevel;
+use bowline_client::tls::ClientTls;
 
 use crate::args::{Durability, Global, Output};
 use crate::exit::{Exit, Failure};
@@ -87,10 +88,16 @@ impl Context<'_, '_> {
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Rc<Remote>, Failure> {
+        let tls = self.tls()?;
         match self.session {
-            Some(session) => session.remote(self.endpoints(), level, timeout),
-            None => Ok(Rc::new(Remote::to(self.endpoints(), level, timeout)?)),
+            Some(session) => session.remote(self.endpoints(), tls, level, timeout),
+            None => Ok(Rc::new(Remote::to(self.endpoints(), tls, level, timeout)?)),
         }
+    }
+
+    /// The certificates of connections, if the command line names any.
+    pub(crate) fn tls(&self) -> Result<Option<ClientTls>, Failure> {
+        self.global.cluster.tls.open()
     }
 
     /// Whether the command line names a cluster.

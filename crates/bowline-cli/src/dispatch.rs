@@ -3,8 +3,8 @@
 use crate::args::cluster::ClusterCommand;
 use crate::args::{Cli, Command};
 use crate::commands::{
-    bench, blocks, cluster, endpoints, graph, keys, leases, maintenance, manual, members, serve,
-    snapshot, tour, transfer,
+    bench, blocks, cert, cluster, endpoints, graph, keys, leases, maintenance, manual, members,
+    serve, snapshot, tour, transfer,
 };
 use crate::context::{Context, usage};
 use crate::exit::Failure;
@@ -43,6 +43,7 @@ pub(crate) fn execute(
         Command::Checkpoint(args) => maintenance::checkpoint(context, &args),
         Command::Serve(args) => serve::run(context, &args),
         Command::Cluster(args) => cluster::run(context, &args),
+        Command::Cert(args) => cert::run(context, &args),
         Command::Tour(args) => tour::run(context, &args),
         Command::Bench(args) => bench::run(context, &args),
         Command::Completions(args) => maintenance::completions(context, &args),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_tls::ClientTls;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::settings::{Connector, Settings};
@@ -31,8 +32,9 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The servers' addresses: `host:port` or `http://host:port`. The client uses the first reachable
-    /// endpoint until it fails, then the next.
+    /// The servers' addresses: `host:port`, `http://host:port` or `https://host:port`. Without a scheme it is `https`
+    /// if there is a [`tls`](ClientBuilder::tls), and else `http`. The client uses the first reachable endpoint until
+    /// it fails, then the next.
     ///
     /// ```no_run
     /// # async fn example() -> bowline_client::Result<()> {
@@ -154,6 +156,29 @@ impl ClientBuilder {
     /// ```
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.settings.token = Some(token.into());
+        self
+    }
+
+    /// The CAs that servers' certificates must be of, and the certificate that is shown to them. Without it, `https`
+    /// endpoints must have certificates of a CA that this system trusts. The files are looked at before a connection is
+    /// made, and read again when they have changed.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use bowline_client::Client;
+    /// use bowline_client::tls::{ClientOptions, ClientTls, KeyPairFiles};
+    ///
+    /// let tls = ClientTls::new(ClientOptions {
+    ///     trusted_ca: Some("ca.crt".into()),
+    ///     key_pair: Some(KeyPairFiles { certificate: "alice.crt".into(), key: "alice.key".into() }),
+    ///     ..ClientOptions::default()
+    /// })?;
+    /// let client = Client::builder().endpoints(["https://10.0.0.1:2379"]).tls(tls).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.settings.tls = Some(tls);
         self
     }
 

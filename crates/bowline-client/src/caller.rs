@@ -135,7 +135,9 @@ impl Caller {
                     let (metadata, message, _) = response.into_parts();
                     return Ok((message, metadata));
                 }
-                Ok(Err(status)) => Error::from_status(&status, endpoint.address()),
+                Ok(Err(status)) => {
+                    endpoint.explained(Error::from_status(&status, endpoint.address()))
+                }
                 Err(_) => Error::TimedOut,
             };
             // A silent endpoint is left, too: its connection may be dead.

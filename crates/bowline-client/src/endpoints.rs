@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bowline_tls::{ClientOptions, ClientTls, Connector};
 use tonic::transport::{Channel, Endpoint as Transport};
 
 use crate::error::{Error, Result, with_sources};
@@ -19,6 +20,8 @@ use crate::settings::Settings;
 pub(crate) struct Endpoint {
     address: String,
     transport: Transport,
+    /// For `https`.
+    secure: Option<Connector>,
     connections: Vec<Channel>,
     next: AtomicUsize,
 }
@@ -29,7 +32,17 @@ impl Endpoint {
             endpoint: address.to_owned(),
             message,
         };
-        let uri = with_scheme(address).map_err(|message| invalid(message.to_owned()))?;
+        let uri = with_scheme(address, settings.tls.is_some())
+            .map_err(|message| invalid(message.to_owned()))?;
+        let secure = match (uri.starts_with("https://"), &settings.tls) {
+            (false, _) => None,
+            (true, Some(tls)) => Some(Connector::new(tls.clone())),
+            (true, None) => {
+                let of_system = ClientTls::new(ClientOptions::default());
+                let of_system = of_system.map_err(|error| invalid(error.to_string()))?;
+                Some(Connector::new(of_system))
+            }
+        };
         let transport = Transport::from_shared(uri)
             .map_err(|error| invalid(with_sources(&error)))?
             .connect_timeout(settings.connect_timeout)
@@ -40,14 +53,16 @@ impl Endpoint {
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES);
         let connections = (0..settings.connections_per_endpoint.max(1))
-            .map(|_| match &settings.connector {
-                Some(connector) => (connector.0)(&transport),
-                None => transport.connect_lazy(),
+            .map(|_| match (&settings.connector, &secure) {
+                (Some(connector), _) => (connector.0)(&transport),
+                (None, Some(secure)) => transport.connect_with_connector_lazy(secure.clone()),
+                (None, None) => transport.connect_lazy(),
             })
             .collect();
         Ok(Endpoint {
             address: address.to_owned(),
             transport,
+            secure,
             connections,
             next: AtomicUsize::new(0),
         })
@@ -58,9 +73,25 @@ impl Endpoint {
         &self.address
     }
 
+    /// An error of a request to this endpoint, with what is known of its connection.
+    pub(crate) fn explained(&self, error: Error) -> Error {
+        let refusal = self.secure.as_ref().and_then(Connector::refusal);
+        match (error, refusal) {
+            (Error::Disconnected { message }, Some(refusal)) if !message.contains(&refusal) => {
+                let message = format!("{message}: {refusal}");
+                Error::Disconnected { message }
+            }
+            (error, _) => error,
+        }
+    }
+
     /// Checks that the endpoint is reachable.
     pub(crate) async fn probe(&self) -> Result<()> {
-        match self.transport.connect().await {
+        let connected = match &self.secure {
+            Some(secure) => self.transport.connect_with_connector(secure.clone()).await,
+            None => self.transport.connect().await,
+        };
+        match connected {
             Ok(_) => Ok(()),
             Err(error) => Err(Error::Unreachable {
                 endpoint: self.address.clone(),
@@ -139,13 +170,13 @@ impl Endpoints {
 const WINDOW_BYTES: u32 = 4 << 20;
 
 /// `host:port` with its scheme.
-fn with_scheme(address: &str) -> Result<String, &'static str> {
+fn with_scheme(address: &str, has_tls: bool) -> Result<String, &'static str> {
     match address.split_once("://") {
-        Some(("http", rest)) if !rest.is_empty() => Ok(address.to_owned()),
-        Some(("https", _)) => Err("TLS is not supported yet: use http"),
-        Some(_) => Err("expected http://host:port, or host:port"),
+        Some(("http" | "https", rest)) if !rest.is_empty() => Ok(address.to_owned()),
+        Some(_) => Err("expected http://host:port, https://host:port, or host:port"),
         None if address.is_empty() => Err("expected host:port"),
         None if !address.contains(':') => Err("the port is missing: expected host:port"),
+        None if has_tls => Ok(format!("https://{address}")),
         None => Ok(format!("http://{address}")),
     }
 }
@@ -156,11 +187,20 @@ mod tests {
 
     #[test]
     fn addresses_are_checked_before_they_are_used() {
-        assert_eq!(with_scheme("a:1").unwrap(), "http://a:1");
-        assert_eq!(with_scheme("[::1]:2379").unwrap(), "http://[::1]:2379");
-        assert_eq!(with_scheme("http://a:1").unwrap(), "http://a:1");
-        for address in ["", "a", "https://a:1", "unix://a", "http://"] {
-            assert!(with_scheme(address).is_err(), "{address}");
+        let checked = |address| with_scheme(address, false);
+        assert_eq!(checked("a:1").unwrap(), "http://a:1");
+        assert_eq!(checked("[::1]:2379").unwrap(), "http://[::1]:2379");
+        assert_eq!(checked("http://a:1").unwrap(), "http://a:1");
+        assert_eq!(checked("https://a:1").unwrap(), "https://a:1");
+        for address in ["", "a", "unix://a", "http://", "https://"] {
+            assert!(checked(address).is_err(), "{address}");
         }
+    }
+
+    /// Somebody who names certificates and no scheme does not mean to send in the clear.
+    #[test]
+    fn with_certificates_an_address_is_of_https_unless_it_says_otherwise() {
+        assert_eq!(with_scheme("a:1", true).unwrap(), "https://a:1");
+        assert_eq!(with_scheme("http://a:1", true).unwrap(), "http://a:1");
     }
 }

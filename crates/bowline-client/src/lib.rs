@@ -98,6 +98,11 @@ mod transaction;
 mod v1;
 mod watch;
 
+/// Certificates, keys and CAs, for [`ClientBuilder::tls`].
+pub mod tls {
+    pub use bowline_tls::{ClientOptions, ClientTls, KeyPairFiles, Protocol, TlsError, Version};
+}
+
 pub use bowline_types::{
     Expected, Isolation, LeaseId, MemberId, ParseLeaseIdError, ParseMemberIdError, ReadLevel,
     Revision, Touched,

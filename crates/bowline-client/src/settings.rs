@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_tls::ClientTls;
 use tonic::transport::{Channel, Endpoint};
 
 /// What [`ClientBuilder`](crate::ClientBuilder) sets.
@@ -21,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) token: Option<String>,
     pub(crate) require_leader: bool,
     pub(crate) connector: Option<Connector>,
+    pub(crate) tls: Option<ClientTls>,
 }
 
 /// Makes connections over something else than TCP.
@@ -48,6 +50,7 @@ impl Default for Settings {
             token: None,
             require_leader: false,
             connector: None,
+            tls: None,
         }
     }
 }

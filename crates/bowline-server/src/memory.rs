@@ -24,12 +24,13 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bowline_cluster::unread::UnsentReplies;
+use bowline_tls::PeerIdentity;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
@@ -96,6 +97,7 @@ impl Memory {
             unsent: Arc::default(),
             was_refused: AtomicBool::new(false),
             wide_reads: Arc::new(Semaphore::new(wide_threads_max())),
+            identity: OnceLock::new(),
         })
     }
 }
@@ -112,9 +114,21 @@ pub(crate) struct Account {
     /// The turns of wide ranges, held until the reply is made or, if it is long, until the client has taken
     /// it.
     wide_reads: Arc<Semaphore>,
+    /// The names of the certificate that the client has shown.
+    identity: OnceLock<Arc<PeerIdentity>>,
 }
 
 impl Account {
+    /// Notes the names of the client's certificate, which was verified. The first call counts.
+    pub(crate) fn identify(&self, identity: Arc<PeerIdentity>) {
+        let _ = self.identity.set(identity);
+    }
+
+    /// The names of the client's certificate, if the connection has one.
+    pub(crate) fn identity(&self) -> Option<&Arc<PeerIdentity>> {
+        self.identity.get()
+    }
+
     /// Waits until this connection may read a wide range. The turns are as many as the threads that read:
     /// more would not help a client, and a client that does not read its long replies costs the server no
     /// more than those.

@@ -47,6 +47,11 @@ impl ServiceManager {
         }
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_there(&self) -> bool {
+        self.socket.is_some()
+    }
+
     /// The server serves. `status` is one line for people.
     pub(crate) fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));

@@ -72,7 +72,22 @@ async fn serve(config: Config) -> Result<(), ServeError> {
     tracing::info!("ready");
     manager.ready(&status(&server));
     tokio::spawn(manager.clone().keep_watchdog());
+    // Without certificates SIGHUP stays what it is elsewhere: the terminal is gone. A service manager means a reload.
+    let mut reload = match server.has_certificates() || manager.is_there() {
+        true => Some(signal(SignalKind::hangup()).map_err(refused)?),
+        false => None,
+    };
+    let reloads = async {
+        while let Some(signal) = &mut reload
+            && signal.recv().await.is_some()
+        {
+            tracing::info!("the certificates are read again: it received SIGHUP");
+            server.reload_certificates();
+        }
+        std::future::pending::<()>().await;
+    };
     tokio::select! {
+        () = reloads => {}
         signal = signaled() => tracing::info!("the server stops: it received {signal}"),
         // For example, its disk failed. Another process may succeed; this one would only refuse.
         reason = server.node_stopped() => {

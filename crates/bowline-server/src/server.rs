@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline_cluster::peer::{self, PortLimits};
+use bowline_cluster::peer::{self, PortLimits, TlsNetwork};
 use bowline_cluster::{LocalClient, Node};
+use bowline_tls::{LOOK_INTERVAL, Looked, Reload, ServerTls, TlsError, Watching};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -50,6 +51,9 @@ pub enum ServeError {
         /// Why.
         reason: String,
     },
+    /// A certificate, a key, a CA or a revocation list cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The system refused a thread or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {
@@ -71,6 +75,49 @@ pub struct Server {
     /// Closes when the last connection has ended.
     drained: mpsc::Receiver<()>,
     drain_timeout: Duration,
+    certificates: Certificates,
+}
+
+/// The certificates of all ports.
+#[derive(Default)]
+struct Certificates {
+    all: Vec<Arc<dyn Reload>>,
+    /// Looks at their files.
+    _watching: Option<Watching>,
+}
+
+impl std::fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Certificates")
+            .field("ports", &self.all.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Certificates {
+    /// Reads the files of all ports, and gives the members' network to the node. Gives the client ports' part.
+    fn open(config: &mut Config) -> Result<(Certificates, Option<ServerTls>), TlsError> {
+        let mut all: Vec<Arc<dyn Reload>> = Vec::new();
+        let data_dir = config.node.data_dir.clone();
+        let opened = config.client_tls.as_ref();
+        let for_clients = opened.map(|tls| tls.open_for_clients(&data_dir));
+        let for_clients = for_clients.transpose()?;
+        if let Some(tls) = &for_clients {
+            all.push(Arc::new(tls.clone()));
+        }
+        if let Some(tls) = &config.peer_tls {
+            let (server, client) = tls.open_for_peers(&data_dir)?;
+            all.push(Arc::new(server.clone()));
+            all.push(Arc::new(client.clone()));
+            config.node.peers.network = Arc::new(TlsNetwork::new(server, client));
+        }
+        let watching = (!all.is_empty()).then(|| Watching::begin(all.clone(), LOOK_INTERVAL));
+        let certificates = Certificates {
+            all,
+            _watching: watching,
+        };
+        Ok((certificates, for_clients))
+    }
 }
 
 impl Server {
@@ -123,6 +170,7 @@ impl Server {
         for url in &config.listen_metrics_urls {
             for_metrics.extend(bind(url).await?);
         }
+        let (certificates, client_tls) = Certificates::open(&mut config)?;
         let mut connections = config.connections();
         divide_open_files(&mut connections, &mut config.node.peers.port);
         let node = Node::start(config.node.clone()).await?;
@@ -157,7 +205,9 @@ impl Server {
         for listener in listeners {
             addresses.push(listener.address());
             let address = listener.address();
-            tracing::info!("clients are served at http://{address}: etcd v3, bowline.v1, JSON");
+            let listener = listener.secured_by(client_tls.as_ref());
+            let scheme = listener.scheme();
+            tracing::info!("clients are served at {scheme}://{address}: etcd v3, bowline.v1, JSON");
             let (context, dispatch) = (context.clone(), dispatch.clone());
             let (connections, alive) = (connections.clone(), alive.clone());
             let serving = listener.serve(context, dispatch, connections, alive);
@@ -167,7 +217,9 @@ impl Server {
         for listener in for_metrics {
             metrics_addresses.push(listener.address());
             let address = listener.address();
-            tracing::info!("metrics and health are served at http://{address}");
+            let listener = listener.secured_by(client_tls.as_ref());
+            let scheme = listener.scheme();
+            tracing::info!("metrics and health are served at {scheme}://{address}");
             let (context, dispatch) = (context.clone(), dispatch.for_metrics());
             let (connections, alive) = (connections.clone(), alive.clone());
             let serving = listener.serve(context, dispatch, connections, alive);
@@ -181,7 +233,28 @@ impl Server {
             tasks,
             drained,
             drain_timeout: config.drain_timeout,
+            certificates,
         })
+    }
+
+    /// Reads the certificates, keys, CAs and revocation lists of all ports again. Bad ones are refused with a warning,
+    /// and those from before stay. The files are looked at each second besides.
+    pub fn reload_certificates(&self) {
+        if self.certificates.all.is_empty() {
+            tracing::info!("there are no certificates to read again");
+        }
+        for one in &self.certificates.all {
+            // What was taken, and what is wrong, was logged.
+            if let Ok(Looked::Unchanged) = one.reload() {
+                tracing::info!("certificates are as before");
+            }
+        }
+    }
+
+    /// Whether any port has certificates.
+    #[must_use]
+    pub fn has_certificates(&self) -> bool {
+        !self.certificates.all.is_empty()
     }
 
     /// The addresses of the client ports.
@@ -255,7 +328,12 @@ fn log_identity(config: &Config, node: &Node) {
         status.revision
     );
     for address in node.peer_addresses() {
-        tracing::info!("other members are served at http://{address}");
+        let scheme = if config.peer_tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        tracing::info!("other members are served at {scheme}://{address}");
     }
     match config.auto_compaction {
         Some(AutoCompaction::Periodic(retention)) => {
@@ -304,7 +382,7 @@ async fn bind(url: &Url) -> Result<Vec<Listener>, ServeError> {
     let mut failure = None;
     for address in addresses {
         match Listener::bind(address) {
-            Ok(listener) => listeners.push(listener),
+            Ok(listener) => listeners.push(listener.expecting_tls(url.scheme == "https")),
             // A machine without IPv6 may still resolve localhost to `::1`.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => failure = Some(error),
             Err(source) if is_unsupported(&source) => failure = Some(source),

@@ -33,6 +33,8 @@ pub struct Settings {
     pub quota_bytes: u64,
     /// The host names that HTTP requests may use.
     pub hosts: Hosts,
+    /// Whether members reach each other with TLS.
+    pub members_have_tls: bool,
     /// Whether reflection is served. Turning it off reduces what the port exposes.
     pub reflection: bool,
     /// The names that `/metrics` uses.
@@ -88,6 +90,7 @@ impl Default for Settings {
             partial_timeout: Duration::from_secs(30),
             quota_bytes: 2 << 30,
             hosts: Hosts::default(),
+            members_have_tls: false,
             reflection: false,
             metric_names: MetricNames::ALL,
         }

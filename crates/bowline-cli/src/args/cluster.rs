@@ -253,9 +253,10 @@ fn parse_id(text: &str) -> Result<MemberId, String> {
 
 /// Reads the URL of a member for other members. A cluster would wait for one that it cannot reach.
 fn parse_peer_url(text: &str) -> Result<String, String> {
-    match text.strip_prefix("http://") {
+    let rest = { text.strip_prefix("http://") }.or_else(|| text.strip_prefix("https://"));
+    match rest {
         Some(rest) if !rest.is_empty() => Ok(text.to_owned()),
-        _ => Err("peer URLs must start with http://, as TLS is not supported yet".to_owned()),
+        _ => Err("peer URLs must start with http:// or https://".to_owned()),
     }
 }
 
@@ -264,9 +265,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_are_reached_by_http() {
-        assert_eq!(parse_peer_url("http://a:1"), Ok("http://a:1".to_owned()));
-        for text in ["https://a:1", "a:1", "http://", ""] {
+    fn members_are_reached_by_http_or_https() {
+        for text in ["http://a:1", "https://a:1"] {
+            assert_eq!(parse_peer_url(text), Ok(text.to_owned()));
+        }
+        for text in ["ftp://a:1", "a:1", "http://", "https://", ""] {
             assert!(parse_peer_url(text).is_err(), "{text}");
         }
     }

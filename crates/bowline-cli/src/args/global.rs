@@ -1,15 +1,27 @@
 //! The options with which a command goes to a cluster instead of a directory, and which of the options of every command
 //! the help of a command leaves out.
 
+use std::path::PathBuf;
+
 use bowline_client::ReadLevel;
+use bowline_client::tls::{ClientOptions, ClientTls, KeyPairFiles};
 use clap::{Arg, Args, Command};
 
 use super::Global;
+use crate::exit::{Exit, Failure};
 
 /// Options that name a directory.
 pub(super) const DIRECTORY: &[&str] = &["data_dir"];
 /// Options that name a cluster.
-pub(super) const CLUSTER: &[&str] = &["endpoints", "read"];
+pub(super) const CLUSTER: &[&str] = &[
+    "endpoints",
+    "read",
+    "cacert",
+    "tls_cert",
+    "tls_key",
+    "insecure_skip_tls_verify",
+    "tls_server_name",
+];
 /// Options that say how results are printed.
 pub(super) const PRINTED: &[&str] = &["output", "quiet", "width"];
 
@@ -47,4 +59,90 @@ pub struct ClusterOptions {
         value_name = "LEVEL"
     )]
     pub read: ReadLevel,
+    /// The certificates of the connection.
+    #[command(flatten)]
+    pub tls: TlsOptions,
+}
+
+/// The certificates of connections to a cluster. The names are those of etcdctl.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+pub struct TlsOptions {
+    /// CA certificates that verify the servers of https endpoints [default: those of this system]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_CACERT",
+        value_name = "FILE",
+        value_hint = clap::ValueHint::FilePath
+    )]
+    pub cacert: Option<PathBuf>,
+    /// Certificate to show to servers that ask for one; it needs --key
+    #[arg(
+        id = "tls_cert",
+        long = "cert",
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_CERT",
+        value_name = "FILE",
+        value_hint = clap::ValueHint::FilePath
+    )]
+    pub cert: Option<PathBuf>,
+    /// Private key of --cert, which only its owner may read
+    #[arg(
+        id = "tls_key",
+        long = "key",
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_KEY",
+        value_name = "FILE",
+        value_hint = clap::ValueHint::FilePath
+    )]
+    pub key: Option<PathBuf>,
+    /// Take every certificate of a server: anybody may be at the other end
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_INSECURE_SKIP_TLS_VERIFY"
+    )]
+    pub insecure_skip_tls_verify: bool,
+    /// Name that the server's certificate must be for, instead of the endpoint's host
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_TLS_SERVER_NAME",
+        value_name = "NAME"
+    )]
+    pub tls_server_name: Option<String>,
+}
+
+impl TlsOptions {
+    /// The certificates, if the command line names any.
+    pub(crate) fn open(&self) -> Result<Option<ClientTls>, Failure> {
+        if *self == TlsOptions::default() {
+            return Ok(None);
+        }
+        let invalid = |text: String| Failure::new(Exit::Usage, text);
+        let key_pair = match (&self.cert, &self.key) {
+            (Some(certificate), Some(key)) => Some(KeyPairFiles {
+                certificate: certificate.clone(),
+                key: key.clone(),
+            }),
+            (None, None) => None,
+            (Some(_), None) => return Err(invalid("--cert needs --key".to_owned())),
+            (None, Some(_)) => return Err(invalid("--key needs --cert".to_owned())),
+        };
+        let tls = ClientTls::new(ClientOptions {
+            trusted_ca: self.cacert.clone(),
+            key_pair,
+            server_name: self.tls_server_name.clone(),
+            insecure_skip_verify: self.insecure_skip_tls_verify,
+            alpn: vec![b"h2".to_vec()],
+            ..ClientOptions::default()
+        });
+        tls.map(Some)
+            .map_err(|error| Failure::new(Exit::Invalid, error.to_string()))
+    }
 }

@@ -5,6 +5,7 @@
 //! block by id or name) is decided here, so that the commands get values, not strings.
 
 pub mod bench;
+mod cert;
 pub mod cluster;
 mod files;
 mod global;
@@ -17,12 +18,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use cert::{Cert, CertCa, CertClient, CertHost, CertPlace};
 pub use files::{
     Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Man, Shell,
     Stats, Tour,
 };
-pub use global::ClusterOptions;
 use global::{CLUSTER, DIRECTORY, PRINTED, without};
+pub use global::{ClusterOptions, TlsOptions};
 pub use graph::{
     Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Queried, Scope,
 };
@@ -317,6 +319,19 @@ pub enum Command {
   bowline shell --endpoints 127.0.0.1:2379
   bowline -q shell --keep-going < commands.txt")]
     Shell(Shell),
+    /// Make a CA and certificates for a trial of TLS
+    ///
+    /// Each is a file NAME.crt and a file NAME.key, which only its owner may read. For lasting use take the CA of your
+    /// organisation: whoever has ca.key can make certificates for every host and every user.
+    #[command(
+        subcommand,
+        args = without(&[DIRECTORY, CLUSTER]),
+        after_help = "Examples:
+  bowline cert ca
+  bowline cert server --name server --host localhost,127.0.0.1
+  bowline serve --listen-client-urls https://localhost:2379 --cert-file pki/server.crt --key-file pki/server.key"
+    )]
+    Cert(Cert),
     /// Print a script that completes commands and options in a shell
     #[command(
         args = without(&[DIRECTORY, CLUSTER, PRINTED]),

@@ -76,12 +76,15 @@ impl Args for Serve {
             if !setting.default.is_empty() {
                 help.push_str(&format!(" [default: {}]", setting.default));
             }
-            command = command.arg(
-                Arg::new(setting.key)
-                    .long(setting.key)
-                    .value_name(setting.value)
-                    .help(help),
-            );
+            let mut argument = Arg::new(setting.key)
+                .long(setting.key)
+                .value_name(setting.value)
+                .help(help);
+            if setting.value == "true|false" {
+                // As etcd takes it: the flag alone says yes.
+                argument = argument.num_args(0..=1).default_missing_value("true");
+            }
+            command = command.arg(argument);
         }
         command
     }

@@ -66,8 +66,10 @@ fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
         true => show_size(bytes).into(),
         false => Field::Number(bytes),
     };
+    let tls = context.tls()?;
     rows(context, cluster, COLUMNS, |endpoint| {
-        let asked = Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.status()));
+        let asked = Remote::member(endpoint, tls.clone());
+        let asked = asked.and_then(|remote| remote.wait(remote.client.status()));
         let status = match asked {
             Ok(status) => status,
             Err(failure) => {
@@ -95,11 +97,12 @@ fn status(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
 
 fn health(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
     let columns = &["endpoint", "healthy", "took_ms", "error"];
+    let tls = context.tls()?;
     rows(context, cluster, columns, |endpoint| {
         let started = Instant::now();
         // A linearizable read needs a majority, as a commit does.
-        let asked =
-            Remote::member(endpoint).and_then(|remote| remote.wait(remote.client.get("health")));
+        let asked = Remote::member(endpoint, tls.clone());
+        let asked = asked.and_then(|remote| remote.wait(remote.client.get("health")));
         let took = Field::Real(started.elapsed().as_secs_f64() * 1e3);
         let error = asked.as_ref().err().map(|failure| failure.message.as_str());
         let row = vec![Field::Flag(asked.is_ok()), took, error.into()];
@@ -114,8 +117,9 @@ fn hashkv(
     cluster: bool,
 ) -> Result<(), Failure> {
     let mut revision = rev;
+    let tls = context.tls()?;
     let rows = endpoints(context, cluster)?.into_iter().map(|endpoint| {
-        let remote = Remote::member(&endpoint)?;
+        let remote = Remote::member(&endpoint, tls.clone())?;
         // The same revision everywhere, or the hashes say nothing.
         let asked = match revision {
             Some(revision) => revision,

@@ -116,7 +116,15 @@ fn start_command(name: &str, added: &Member, members: &[Member]) -> String {
     });
     let own = peer_urls.iter().map(|url| format!("{name}={url}"));
     let cluster: Vec<_> = others.chain(own).collect();
-    let client_urls: Vec<_> = peer_urls.iter().filter_map(|url| port_below(url)).collect();
+    let is_https = |url: &String| url.starts_with("https://");
+    let has_https_clients = members
+        .iter()
+        .any(|one| one.client_urls.iter().any(is_https));
+    let client_scheme = if has_https_clients { "https" } else { "http" };
+    let client_urls: Vec<_> = { peer_urls.iter() }
+        .filter_map(|url| port_below(url))
+        .filter_map(|url| Some(format!("{client_scheme}://{}", url.split_once("://")?.1)))
+        .collect();
     let peers = peer_urls.join(",");
     let mut words = vec![
         format!("bowline serve --name {name} --data-dir ./{name}"),
@@ -128,6 +136,13 @@ fn start_command(name: &str, added: &Member, members: &[Member]) -> String {
     ];
     if !client_urls.is_empty() {
         words.push(format!("--listen-client-urls {}", client_urls.join(",")));
+    }
+    // Their names are the operator's.
+    if peer_urls.iter().any(is_https) {
+        words.push("--peer-cert-file CRT --peer-key-file KEY --peer-trusted-ca-file CA".to_owned());
+    }
+    if has_https_clients {
+        words.push("--cert-file CRT --key-file KEY".to_owned());
     }
     words.join(" \\\n  ")
 }

@@ -8,6 +8,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod blocks;
+pub(crate) mod cert;
 mod children;
 pub(crate) mod cluster;
 pub(crate) mod endpoints;

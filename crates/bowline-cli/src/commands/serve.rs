@@ -82,7 +82,7 @@ pub(super) fn config_failure(error: &ConfigError) -> Failure {
 fn serve_failure(error: &ServeError) -> Failure {
     let exit = match error {
         ServeError::Node(error) => of_node(error),
-        ServeError::Resolve { .. } => Exit::Invalid,
+        ServeError::Resolve { .. } | ServeError::Tls(_) => Exit::Invalid,
         ServeError::Bind { .. } | ServeError::NodeStopped { .. } | ServeError::System { .. } => {
             Exit::Io
         }

@@ -21,6 +21,7 @@ mod serve;
 mod shell;
 mod store_remote;
 mod terminal;
+mod tls;
 mod transfer;
 mod verbs;
 mod width;

@@ -24,7 +24,7 @@ fn post(at: &str, path: &str, body: &str) -> String {
     reply
 }
 
-/// The program refused them, and the server took them from every other client.
+/// A server without certificates for members took them, and could not reach the new member.
 #[test]
 fn a_server_refuses_peer_urls_with_tls() {
     let place = Place::new();

@@ -183,18 +183,24 @@ impl NodeConfig {
     }
 }
 
-/// The address in a listening URL.
-pub(crate) fn listen_address(url: &str) -> Result<String> {
+/// The scheme of the peer URLs of a member with TLS, or without it.
+pub(crate) fn scheme(is_secure: bool) -> &'static str {
+    if is_secure { "https" } else { "http" }
+}
+
+/// The address in a listening URL of a member with TLS, or without it.
+pub(crate) fn listen_address(url: &str, is_secure: bool) -> Result<String> {
     let invalid = |reason: &str| Error::Config {
         setting: "listen-peer-urls",
         reason: format!("{url:?} {reason}"),
     };
-    let rest = url
-        .strip_prefix("http://")
-        .ok_or_else(|| invalid("does not begin with http://"))?;
+    let scheme = scheme(is_secure);
+    let begins = url.strip_prefix(scheme);
+    let rest = begins.and_then(|rest| rest.strip_prefix("://"));
+    let rest = rest.ok_or_else(|| invalid(&format!("does not begin with {scheme}://")))?;
     let address = rest.trim_end_matches('/');
     if address.contains('/') || !address.contains(':') {
-        return Err(invalid("is not of the form http://host:port"));
+        return Err(invalid(&format!("is not of the form {scheme}://host:port")));
     }
     Ok(address.to_owned())
 }

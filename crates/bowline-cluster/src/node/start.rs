@@ -36,7 +36,7 @@ use tokio::task::JoinHandle;
 
 use super::admission::{self, Place, has_started};
 use super::client::LocalClient;
-use super::config::{NodeConfig, listen_address};
+use super::config::{NodeConfig, listen_address, scheme};
 use super::core::{Core, Counts, Renewals};
 use super::owed::everything_of;
 use super::restored::is_proof;
@@ -82,7 +82,7 @@ impl Node {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for url in &config.listen_peer_urls {
-            let address = listen_address(url)?;
+            let address = listen_address(url, config.peers.network.is_secure())?;
             let bind_error = |error: std::io::Error| Error::Bind {
                 address: address.clone(),
                 reason: error.to_string(),
@@ -98,7 +98,10 @@ impl Node {
             config.advertise_peer_urls = own.map(|(_, url)| url.clone()).collect();
         }
         if config.advertise_peer_urls.is_empty() {
-            let urls = addresses.iter().map(|address| format!("http://{address}"));
+            let scheme = scheme(config.peers.network.is_secure());
+            let urls = addresses
+                .iter()
+                .map(|address| format!("{scheme}://{address}"));
             config.advertise_peer_urls = urls.collect();
         }
         if config.initial_cluster.is_empty() {
@@ -678,6 +681,8 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
     }
     let state = raft.watch();
     peers.follow(move |id| Some(state.view().membership().get_node(&id)?.incarnation));
+    let state = raft.watch();
+    peers.bind_to(move |id| Some(state.view().membership().get_node(&id)?.peer_urls.clone()));
     let suspensions = Suspensions::new(replica.clock());
     let damage = Arc::<super::damage::Damage>::default();
     let noted = damage.clone();

@@ -31,6 +31,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -73,6 +74,7 @@ pub(crate) async fn serve<S>(
     let builder = builder(&options, &port);
     let mut connections = JoinSet::new();
     let mut failures = LogLimit::default();
+    let handshakes: Arc<Mutex<LogLimit>> = Arc::default();
     loop {
         let accepted = tokio::select! {
             biased;
@@ -96,7 +98,23 @@ pub(crate) async fn serve<S>(
         };
         let (builder, service) = (builder.clone(), service.clone());
         let (appends, message_bytes_max) = (appends.clone(), options.message_bytes_max);
+        let (network, handshakes) = (options.network.clone(), handshakes.clone());
         connections.spawn(async move {
+            let stream = match network.secure(stream, address.ip()).await {
+                Ok((stream, identity)) => {
+                    if let Some(identity) = identity {
+                        connected.set_identity(identity);
+                    }
+                    stream
+                }
+                Err(error) => {
+                    if let Some(left_out) = handshakes.lock().admit(Instant::now()) {
+                        let (address, more) = (address.ip(), and_more(left_out));
+                        tracing::warn!(%error, %address, "a TLS handshake with a peer failed{more}");
+                    }
+                    return;
+                }
+            };
             let mut stream = Inbound::new(stream, connected.clone());
             let ended = match frames::sniff(&mut stream).await {
                 Ok(Sniffed::Frames(read)) => {

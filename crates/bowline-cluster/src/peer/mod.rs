@@ -10,6 +10,10 @@
 //! spread: the sender verifies each table and blob file before it sends anything, and the receiver verifies
 //! each one against the state. A snapshot without room on the disk is refused before the first file.
 //!
+//! *Certificates.* With TLS ([`TlsNetwork`]) each side of a connection verifies the other, and a member is bound to the
+//! hosts of its peer URLs: a request that names a member is refused unless the certificate of its connection is for one
+//! of them.
+//!
 //! *The port* (`serve`) bounds what a peer can make this member hold: connections, requests, incomplete
 //! messages, silence.
 //!
@@ -27,6 +31,7 @@ mod options;
 mod peers;
 pub(crate) mod port;
 pub(crate) mod receiver;
+mod secure;
 mod snapshot_data;
 mod traffic;
 mod types;
@@ -34,12 +39,13 @@ mod types;
 pub use client::PeerClient;
 pub(crate) use client::is_unsent;
 pub(crate) use listener::serve;
-pub use network::{Connection, Listener, Network};
+pub use network::{Connection, Listener, Network, Secured};
 pub use options::PeerOptions;
 pub(crate) use peers::Memory;
 pub use peers::{Acknowledgements, MemberIdentity, Peers};
 pub(crate) use port::Port;
 pub use port::PortLimits;
+pub use secure::TlsNetwork;
 pub use snapshot_data::{OutgoingFile, SnapshotData, SnapshotFile};
 pub use traffic::PeerMetrics;
 pub(crate) use traffic::Traffic;

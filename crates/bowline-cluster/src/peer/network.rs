@@ -4,8 +4,10 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
+use bowline_tls::PeerIdentity;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -23,7 +25,20 @@ pub trait Network: fmt::Debug + Send + Sync {
 
     /// Connects to a peer at a URL.
     fn connect<'a>(&'a self, url: &'a str) -> BoxFuture<'a, io::Result<Box<dyn Connection>>>;
+
+    /// Whether a connection that was accepted begins with a handshake.
+    fn is_secure(&self) -> bool {
+        false
+    }
+
+    /// Takes a connection that was accepted, and is counted, through its handshake if this network has one.
+    fn secure(&self, stream: Box<dyn Connection>, _address: IpAddr) -> BoxFuture<'_, Secured> {
+        std::future::ready(Ok((stream, None))).boxed()
+    }
 }
+
+/// A connection after its handshake, and the names in the certificate that the peer has shown.
+pub type Secured = io::Result<(Box<dyn Connection>, Option<Arc<PeerIdentity>>)>;
 
 /// Takes connections at an address.
 pub trait Listener: Send + Sync {
@@ -59,6 +74,11 @@ impl Network for Tcp {
         async move {
             let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidInput, text);
             let uri: Uri = { url.parse() }.map_err(|error| invalid(format!("{url:?}: {error}")))?;
+            if uri.scheme_str() == Some("https") {
+                let text =
+                    "this member has no certificates for https: start it with --peer-cert-file";
+                return Err(invalid(text.to_owned()));
+            }
             let authority = uri.authority();
             let authority = authority.ok_or_else(|| invalid(format!("{url:?} names no host")))?;
             // An address of IPv6 stands in brackets.

@@ -26,6 +26,8 @@ use super::address::{check_addresses, check_sender};
 use super::client::PeerClient;
 use super::link::Link;
 use super::options::PeerOptions;
+use super::port::Connected;
+use super::secure::is_of_member;
 use super::traffic::{PeerMetrics, Traffic};
 use crate::types::{LogId, Member, NodeId};
 
@@ -54,6 +56,9 @@ pub(crate) trait Memory: Send + Sync {
 /// Looks up the incarnation of a member in the newest known membership.
 type Incarnations = Box<dyn Fn(NodeId) -> Option<u64> + Send + Sync>;
 
+/// Looks up the peer URLs of a member in the newest known membership.
+type PeerUrls = Box<dyn Fn(NodeId) -> Option<Vec<String>> + Send + Sync>;
+
 /// The peers of a member. Clones share everything.
 #[derive(Clone)]
 pub struct Peers {
@@ -68,6 +73,7 @@ struct Shared {
     traffic: Mutex<BTreeMap<NodeId, Arc<Traffic>>>,
     /// From the newest known membership, once the consensus has started.
     incarnations: OnceLock<Incarnations>,
+    peer_urls: OnceLock<PeerUrls>,
     /// Once the node has started.
     memory: OnceLock<Weak<dyn Memory>>,
     /// What this member, leading, tells the others to remember; with a number that grows.
@@ -114,6 +120,7 @@ impl Peers {
                 links: Mutex::new(BTreeMap::new()),
                 traffic: Mutex::default(),
                 incarnations: OnceLock::new(),
+                peer_urls: OnceLock::new(),
                 memory: OnceLock::new(),
                 told: Mutex::default(),
                 damage: OnceLock::new(),
@@ -125,6 +132,34 @@ impl Peers {
     /// Sets the source of incarnations. The first call counts.
     pub fn follow(&self, incarnations: impl Fn(NodeId) -> Option<u64> + Send + Sync + 'static) {
         let _ = self.shared.incarnations.set(Box::new(incarnations));
+    }
+
+    /// Sets the source of peer URLs, to which certificates are bound. The first call counts.
+    pub(crate) fn bind_to(
+        &self,
+        peer_urls: impl Fn(NodeId) -> Option<Vec<String>> + Send + Sync + 'static,
+    ) {
+        let _ = self.shared.peer_urls.set(Box::new(peer_urls));
+    }
+
+    /// Refuses a member that speaks with the certificate of somebody else: it must be for a host of the member's peer
+    /// URLs. A member that is not known yet has none, and nothing binds it but the CA.
+    pub(crate) fn check_certificate(
+        &self,
+        from: NodeId,
+        connected: Option<&Connected>,
+    ) -> Result<(), Status> {
+        let Some(identity) = connected.and_then(Connected::identity) else {
+            return Ok(());
+        };
+        let known = self.shared.peer_urls.get();
+        match known.and_then(|known| known(from)) {
+            Some(urls) if !is_of_member(identity, &urls) => Err(Status::unauthenticated(format!(
+                "the certificate of {identity} is not for a host of {urls:?}, the peer URLs of member {from:016x}: \
+                 give the member a certificate with the hosts of its peer URLs",
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Sets who remembers acknowledgements. The first call counts.
@@ -265,5 +300,43 @@ impl Peers {
 
     pub(crate) fn options(&self) -> &PeerOptions {
         &self.shared.options
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline_tls::PeerIdentity;
+
+    use super::*;
+    use crate::peer::port::{Port, PortLimits};
+
+    /// A connection whose peer has shown a certificate for a host.
+    fn connected(host: &str) -> Arc<Connected> {
+        let port = Port::new(PortLimits::default());
+        let connected = port.connect([127, 0, 0, 1].into()).expect("the first");
+        connected.set_identity(Arc::new(PeerIdentity {
+            dns_names: vec![host.to_owned()],
+            ..PeerIdentity::default()
+        }));
+        connected
+    }
+
+    #[test]
+    fn a_member_speaks_with_a_certificate_for_its_own_host() {
+        let peers = Peers::new(1, 5, PeerOptions::default());
+        peers.bind_to(|id| match id {
+            1..=3 => Some(vec![format!("https://m{id}.example.com:2380")]),
+            _ => None,
+        });
+        let (own, other) = (connected("m1.example.com"), connected("m2.example.com"));
+        let check = |id, connected| peers.check_certificate(id, connected);
+        check(1, Some(&own)).expect("its own");
+        check(2, Some(&other)).expect("its own");
+        let error = check(1, Some(&other)).expect_err("of another member");
+        assert_eq!(error.code(), tonic::Code::Unauthenticated);
+        assert!(error.message().contains("m1.example.com"), "{error}");
+        // It joined since; and a connection without TLS has no certificate.
+        check(9, Some(&own)).expect("not known yet");
+        check(1, None).expect("in the clear");
     }
 }

@@ -17,10 +17,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bowline_tls::PeerIdentity;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -141,6 +142,7 @@ impl Port {
             address,
             is_known: AtomicBool::new(false),
             bytes: Unclaimed::default(),
+            identity: OnceLock::new(),
         }))
     }
 }
@@ -154,6 +156,8 @@ pub(crate) struct Connected {
     is_known: AtomicBool,
     /// Its bytes, for the peer that has made it.
     bytes: Unclaimed,
+    /// The names of the certificate that the peer has shown.
+    identity: OnceLock<Arc<PeerIdentity>>,
 }
 
 impl Connected {
@@ -168,6 +172,16 @@ impl Connected {
 
     pub(super) fn received(&self, bytes: usize) {
         self.bytes.received(bytes);
+    }
+
+    /// Notes the names of the peer's certificate, which was verified. The first call counts.
+    pub(crate) fn set_identity(&self, identity: Arc<PeerIdentity>) {
+        let _ = self.identity.set(identity);
+    }
+
+    /// The names of the peer's certificate, if the connection has one.
+    pub(crate) fn identity(&self) -> Option<&Arc<PeerIdentity>> {
+        self.identity.get()
     }
 
     pub(crate) fn limits(&self) -> &PortLimits {

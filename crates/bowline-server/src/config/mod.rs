@@ -12,6 +12,7 @@ mod layers;
 mod origin;
 mod parse;
 mod settings;
+mod tls;
 
 pub use crate::settings::MetricNames;
 pub(crate) use auto_compaction::AutoCompaction;
@@ -19,6 +20,7 @@ pub use error::ConfigError;
 pub use layers::Layers;
 pub use origin::Origin;
 pub use settings::{SETTINGS, Setting};
+pub use tls::PortTls;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,6 +44,10 @@ pub struct Config {
     pub listen_metrics_urls: Vec<Url>,
     /// The names that `/metrics` uses.
     pub metric_names: MetricNames,
+    /// The TLS of the client and metrics ports whose URLs are `https`.
+    pub client_tls: Option<PortTls>,
+    /// The TLS between members.
+    pub peer_tls: Option<PortTls>,
     /// Further host names that HTTP requests may use for this server.
     pub host_whitelist: String,
     /// Whether reflection is served.
@@ -114,15 +120,9 @@ impl Config {
             "" => Vec::new(),
             _ => layers.parse("listen-metrics-urls", url_list)?,
         };
-        for (key, urls) in [
-            ("listen-client-urls", &listen_clients),
-            ("listen-metrics-urls", &listen_metrics),
-        ] {
-            if let Some(url) = urls.iter().find(|url| url.scheme != "http") {
-                let reason = format!("{url}: only http is served");
-                return Err(layers.wrong(key, reason));
-            }
-        }
+        let for_clients: Vec<&Url> = listen_clients.iter().chain(&listen_metrics).collect();
+        let client_tls = tls::of_clients(layers, &for_clients)?;
+        let peer_tls = tls::of_peers(layers, &listen_peers.iter().collect::<Vec<_>>())?;
         let texts = |urls: &[Url]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
         let initial_cluster = if layers.text("initial-cluster").is_empty() {
             let own = peer_urls.iter();
@@ -222,6 +222,8 @@ impl Config {
             listen_client_urls: listen_clients,
             listen_metrics_urls: listen_metrics,
             metric_names: layers.parse("metrics", parse::metric_names)?,
+            client_tls,
+            peer_tls,
             host_whitelist: layers.text("host-whitelist").to_owned(),
             reflection: layers.parse("reflection", is_true)? == 1,
             max_request_bytes: small("max-request-bytes")? as usize,
@@ -265,6 +267,7 @@ impl Config {
             partial_timeout: self.partial_request_timeout,
             quota_bytes: self.quota_bytes,
             hosts: self.hosts(),
+            members_have_tls: self.peer_tls.is_some(),
             reflection: self.reflection,
             metric_names: self.metric_names,
         }

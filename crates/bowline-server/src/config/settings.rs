@@ -39,6 +39,44 @@ settings! {
         "Host names, besides its own, that HTTP requests may name; * allows any";
     "reflection" "true|false" = "false":
         "Serve gRPC reflection, for tools such as grpcurl";
+    "cert-file" "FILE" = "":
+        "Certificate for clients, in PEM; for https in --listen-client-urls and --listen-metrics-urls";
+    "key-file" "FILE" = "":
+        "Private key of --cert-file, in PEM, which only its owner may read";
+    "client-cert-auth" "true|false" = "false":
+        "Require a certificate of each client, issued by a CA of --trusted-ca-file";
+    "trusted-ca-file" "FILE" = "":
+        "CA certificates of clients; as in etcd, it requires a certificate of each client";
+    "client-crl-file" "FILE" = "":
+        "Revocation list of clients' certificates, in PEM or DER";
+    "client-cert-allowed-hostname" "HOSTS" = "":
+        "Hosts, one of which a client's certificate must be for";
+    "auto-tls" "true|false" = "false":
+        "Serve clients with a certificate that signs itself, made in the data directory";
+    "peer-cert-file" "FILE" = "":
+        "Certificate for other members, in PEM, as server and as client; for https in --listen-peer-urls";
+    "peer-key-file" "FILE" = "":
+        "Private key of --peer-cert-file, in PEM, which only its owner may read";
+    "peer-client-cert-auth" "true|false" = "false":
+        "Require a certificate of each member, issued by a CA of --peer-trusted-ca-file";
+    "peer-trusted-ca-file" "FILE" = "":
+        "CA certificates of members; as in etcd, it requires a certificate of each member";
+    "peer-crl-file" "FILE" = "":
+        "Revocation list of members' certificates, in PEM or DER";
+    "peer-cert-allowed-cn" "NAMES" = "":
+        "Common names, one of which a member's certificate must have";
+    "peer-cert-allowed-hostname" "HOSTS" = "":
+        "Hosts, one of which a member's certificate must be for";
+    "peer-auto-tls" "true|false" = "false":
+        "Encrypt between members with certificates that sign themselves; no member is verified";
+    "self-signed-cert-validity" "YEARS" = "1":
+        "Time for which --auto-tls and --peer-auto-tls make certificates valid";
+    "tls-min-version" "VERSION" = "TLS1.2":
+        "Oldest version of TLS: TLS1.2 or TLS1.3";
+    "tls-max-version" "VERSION" = "":
+        "Newest version of TLS: TLS1.2 or TLS1.3 [default: the newest]";
+    "cipher-suites" "NAMES" = "":
+        "Cipher suites of TLS, separated by commas [default: all that are safe]";
     "listen-peer-urls" "URLS" = "http://localhost:2380":
         "Addresses to listen on for other members";
     "initial-advertise-peer-urls" "URLS" = "http://localhost:2380":

@@ -122,7 +122,7 @@ fn errors_name_file_and_line_or_flag_or_variable() {
     let said = error("", &[], &[("listen-client-urls", "https://a:1")]);
     assert_eq!(
         said,
-        "--listen-client-urls: https://a:1: only http is served"
+        "--listen-client-urls: https://a:1: https needs --cert-file and --key-file, or --auto-tls"
     );
     let said = error("", &[], &[("election-timeout", "400")]);
     assert_eq!(
@@ -241,4 +241,98 @@ fn the_names_of_metrics_are_a_list_or_one_of_the_values_of_etcd() {
             .metric_names,
         MetricNames::ALL
     );
+}
+
+/// Each of these would leave something in the clear, or open, that somebody meant to close.
+#[test]
+fn settings_of_tls_that_cannot_mean_what_they_say_are_refused() {
+    let pair = [("cert-file", "c"), ("key-file", "k")];
+    let secure = ("listen-client-urls", "https://a:1");
+    let cases: &[(&[(&str, &str)], &str)] = &[
+        (&[pair[0], secure], "--cert-file: it needs --key-file"),
+        (&[pair[1], secure], "--key-file: it needs --cert-file"),
+        (
+            &pair,
+            "--cert-file: no URL of --listen-client-urls is https",
+        ),
+        (
+            &[("auto-tls", "true")],
+            "--auto-tls: no URL of --listen-client-urls is https",
+        ),
+        (
+            &[pair[0], pair[1], secure, ("auto-tls", "true")],
+            "--auto-tls: it is for a server without",
+        ),
+        (
+            &[pair[0], pair[1], secure, ("client-cert-auth", "true")],
+            "--client-cert-auth: it needs the CA",
+        ),
+        (
+            &[pair[0], pair[1], secure, ("client-crl-file", "l")],
+            "--client-crl-file: it needs the CA",
+        ),
+        (
+            &[
+                pair[0],
+                pair[1],
+                secure,
+                ("client-cert-allowed-hostname", "h"),
+            ],
+            "--client-cert-allowed-hostname: it needs the CA",
+        ),
+        (
+            &[("trusted-ca-file", "ca")],
+            "--trusted-ca-file: it needs --cert-file",
+        ),
+        (
+            &[("listen-metrics-urls", "https://a:2")],
+            "--listen-client-urls: https://a:2: https needs",
+        ),
+        (
+            &[("listen-peer-urls", "https://a:2")],
+            "--listen-peer-urls: https://a:2: https needs --peer-cert-file",
+        ),
+        (
+            &[
+                ("peer-auto-tls", "true"),
+                ("listen-peer-urls", "https://a:2,http://a:3"),
+            ],
+            "--listen-peer-urls: https://a:2 and http://a:3",
+        ),
+        (
+            &[
+                ("peer-auto-tls", "true"),
+                ("listen-peer-urls", "https://a:2"),
+                ("peer-cert-allowed-cn", "n"),
+            ],
+            "--peer-cert-allowed-cn: it needs the CA",
+        ),
+        (
+            &[pair[0], pair[1], secure, ("tls-min-version", "TLS1.1")],
+            "--tls-min-version: TLS1.1 is not safe",
+        ),
+        (
+            &[
+                pair[0],
+                pair[1],
+                secure,
+                ("tls-min-version", "TLS1.3"),
+                ("tls-max-version", "TLS1.2"),
+            ],
+            "--tls-min-version: TLS1.3 is above",
+        ),
+    ];
+    for (flags, expected) in cases {
+        let said = error("", &[], flags);
+        assert!(said.starts_with(expected), "{flags:?}: {said}");
+    }
+    let flags = [
+        pair[0],
+        pair[1],
+        secure,
+        ("client-cert-auth", "true"),
+        ("trusted-ca-file", "ca"),
+    ];
+    let config = Config::from_layers(&layers("", &[], &flags)).unwrap();
+    assert!(config.client_tls.is_some() && config.peer_tls.is_none());
 }

@@ -73,6 +73,8 @@ pub(crate) struct Front<S, F> {
     account: Option<Arc<Account>>,
     /// What is written of the output.
     written: usize,
+    /// Whether what was written may still be in a buffer of the stream, as TLS has one.
+    is_unflushed: bool,
     woken: Vec<u32>,
     late: Option<Pin<Box<Sleep>>>,
     unread: Option<Pin<Box<Sleep>>>,
@@ -91,6 +93,7 @@ where
             account: Some(connection.account.clone()),
             connection,
             written: 0,
+            is_unflushed: false,
             woken: Vec::new(),
             late: None,
             unread: None,
@@ -191,6 +194,7 @@ where
     fn poll_write(&mut self, task: &mut Task<'_>) -> io::Result<bool> {
         let out = &mut self.connection.out;
         while self.written < out.len() {
+            self.is_unflushed = true;
             match Pin::new(&mut self.io).poll_write(task, &out[self.written..]) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(count)) => self.written += count,
@@ -203,6 +207,13 @@ where
         }
         out.clear();
         self.written = 0;
+        if self.is_unflushed {
+            match Pin::new(&mut self.io).poll_flush(task) {
+                Poll::Ready(flushed) => flushed?,
+                Poll::Pending => return Ok(false),
+            }
+            self.is_unflushed = false;
+        }
         Ok(true)
     }
 

@@ -45,15 +45,17 @@ fn member(info: MemberInfo) -> pb::Member {
     }
 }
 
-fn check_urls(urls: &[String]) -> Result<(), Status> {
+fn check_urls(urls: &[String], members_have_tls: bool) -> Result<(), Status> {
     // A trailing slash is a path, which etcd refuses.
     let is_wrong = |url: &String| url.ends_with('/') || parse_url(url).is_err();
     if urls.is_empty() || urls.iter().any(is_wrong) {
         return Err(Fault::InvalidMemberUrls.into());
     }
-    // etcd takes it, and its text for a wrong URL would not say what is wrong with this one.
-    if urls.iter().any(|url| !url.starts_with("http://")) {
-        let text = "bowline: peer URLs must start with http://, as TLS is not supported yet";
+    // etcd takes it, and its text for a wrong URL would not say what is wrong with this one: this member, and likely
+    // others, could not reach the member.
+    if !members_have_tls && urls.iter().any(|url| !url.starts_with("http://")) {
+        let text =
+            "bowline: peer URLs must start with http://, as this member has no --peer-cert-file";
         return Err(Fault::Invalid(text).into());
     }
     Ok(())
@@ -67,7 +69,7 @@ impl Cluster for ClusterService {
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
         check(&self.context, request.metadata())?;
         let request = request.into_inner();
-        check_urls(&request.peer_ur_ls)?;
+        check_urls(&request.peer_ur_ls, self.context.settings.members_have_tls)?;
         let client = &self.context.client;
         let added = client.member_add(request.peer_ur_ls, request.is_learner);
         let added = added.await.map_err(status)?;
@@ -102,7 +104,7 @@ impl Cluster for ClusterService {
             return Err(Fault::MemberNotFound.into());
         }
         // etcd accepts any URL here, and then cannot reach the member.
-        check_urls(&request.peer_ur_ls)?;
+        check_urls(&request.peer_ur_ls, self.context.settings.members_have_tls)?;
         let updated = client.member_update(request.id, request.peer_ur_ls);
         updated.await.map_err(status)?;
         Ok(Response::new(pb::MemberUpdateResponse {

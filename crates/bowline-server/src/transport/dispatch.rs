@@ -253,13 +253,17 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
 }
 
 impl Dispatch {
-    fn call_method<B>(&self, method: Method, request: Request<B>) -> Call
+    fn call_method<B>(&self, method: Method, mut request: Request<B>) -> Call
     where
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<StdError> + Send,
     {
         let metrics = &self.context.metrics;
         let tally = Tally::begin(metrics, method, Instant::now());
+        // For the services that ask who the client is.
+        if let Some(identity) = self.account.identity() {
+            request.extensions_mut().insert(identity.clone());
+        }
         let request = request.map(|body| TalliedRequest::new(body, metrics, method));
         let right = right_of(method);
         let call = match right.is_checked_later() || !self.context.client.are_users_enabled() {

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bowline_cluster::peer;
+use bowline_tls::ServerTls;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -51,6 +53,9 @@ pub(crate) struct ConnectionOptions {
 pub(crate) struct Listener {
     inner: Inner,
     address: SocketAddr,
+    /// Whether its URL is `https`.
+    expects_tls: bool,
+    tls: Option<ServerTls>,
 }
 
 enum Inner {
@@ -62,7 +67,7 @@ enum Inner {
 
 /// A connection that was accepted.
 enum Accepted {
-    Socket(TcpStream),
+    Socket(TcpStream, SocketAddr),
     Given(Box<dyn peer::Connection>),
 }
 
@@ -82,20 +87,49 @@ impl Listener {
         socket.listen(BACKLOG)?;
         let inner = TcpListener::from_std(socket.into())?;
         let address = inner.local_addr()?;
-        let inner = Inner::Socket(inner);
-        Ok(Listener { inner, address })
+        Ok(Listener::new(Inner::Socket(inner), address))
+    }
+
+    fn new(inner: Inner, address: SocketAddr) -> Listener {
+        Listener {
+            inner,
+            address,
+            expects_tls: false,
+            tls: None,
+        }
+    }
+
+    /// Whether it is to speak TLS.
+    pub(crate) fn expecting_tls(self, expects_tls: bool) -> Listener {
+        Listener {
+            expects_tls,
+            ..self
+        }
+    }
+
+    /// Speaks TLS with these certificates, if it is to.
+    pub(crate) fn secured_by(self, tls: Option<&ServerTls>) -> Listener {
+        let tls = tls.filter(|_| self.expects_tls).cloned();
+        Listener { tls, ..self }
+    }
+
+    /// The scheme of its URLs.
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// Takes the connections of a network in memory.
     pub(crate) fn of(given: Box<dyn peer::Listener>) -> io::Result<Listener> {
         let address = given.address()?;
-        let inner = Inner::Given(given);
-        Ok(Listener { inner, address })
+        Ok(Listener::new(Inner::Given(given), address))
     }
 
     async fn accept(&self) -> io::Result<Accepted> {
         match &self.inner {
-            Inner::Socket(socket) => Ok(Accepted::Socket(socket.accept().await?.0)),
+            Inner::Socket(socket) => {
+                let (stream, address) = socket.accept().await?;
+                Ok(Accepted::Socket(stream, address))
+            }
             Inner::Given(given) => Ok(Accepted::Given(given.accept().await?.0)),
         }
     }
@@ -116,6 +150,10 @@ impl Listener {
         let mut stopping = context.stopping();
         let (mut failures, mut refusals) = (Repeated::default(), Repeated::default());
         let mut pause = PAUSE_MIN;
+        let secured = self.tls.clone().map(|tls| {
+            let failures = Mutex::default();
+            Arc::new(Secured { tls, failures })
+        });
         loop {
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
@@ -160,6 +198,7 @@ impl Listener {
                 account,
                 stopping: stopping.clone(),
                 options: options.clone(),
+                secured: secured.clone(),
             };
             let alive = alive.clone();
             tokio::spawn(async move {
@@ -261,6 +300,14 @@ struct Connection {
     account: Arc<Account>,
     stopping: watch::Receiver<bool>,
     options: Arc<ConnectionOptions>,
+    /// `None` in the clear.
+    secured: Option<Arc<Secured>>,
+}
+
+/// What the connections of a port with TLS share.
+struct Secured {
+    tls: ServerTls,
+    failures: Mutex<Repeated>,
 }
 
 impl Connection {
@@ -269,11 +316,41 @@ impl Connection {
         let context = self.context.clone();
         let _open = Open(&context);
         match accepted {
-            Accepted::Socket(stream) => match stream.set_nodelay(true) {
-                Ok(()) => self.serve_stream(stream).await,
-                Err(error) => tracing::debug!(%error, "a connection ended before it began"),
+            Accepted::Socket(stream, address) => match (stream.set_nodelay(true), &self.secured) {
+                (Ok(()), None) => self.serve_stream(stream).await,
+                (Ok(()), Some(secured)) => {
+                    let secured = secured.clone();
+                    self.serve_secured(stream, address, &secured).await;
+                }
+                (Err(error), _) => tracing::debug!(%error, "a connection ended before it began"),
             },
             Accepted::Given(stream) => self.serve_stream(stream).await,
+        }
+    }
+
+    /// Serves a connection after its handshake. It is counted already, and has its account.
+    async fn serve_secured(mut self, stream: TcpStream, address: SocketAddr, secured: &Secured) {
+        let accepted = tokio::select! {
+            accepted = secured.tls.accept(stream, address.ip()) => accepted,
+            () = stopped(&mut self.stopping) => return,
+        };
+        match accepted {
+            Ok((stream, identity)) => {
+                if let Some(identity) = identity {
+                    self.account.identify(identity);
+                }
+                // What is behind TLS costs one call more for each read, and is not compiled a second time. A connection
+                // in the clear has no room for it in its task.
+                let stream: Box<dyn peer::Connection> = Box::new(stream);
+                Box::pin(self.serve_stream(stream)).await;
+            }
+            Err(error) => {
+                let count = secured.failures.lock().count();
+                if let Some(count) = count {
+                    let address = address.ip();
+                    tracing::warn!(%error, %address, count, "a TLS handshake with a client failed");
+                }
+            }
         }
     }
 

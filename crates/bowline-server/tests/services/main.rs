@@ -23,6 +23,8 @@ mod range_stream;
 mod restores;
 mod support;
 mod surface;
+mod tls;
+mod tls_members;
 mod users;
 mod watch_races;
 mod watches;

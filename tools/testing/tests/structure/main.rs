@@ -24,8 +24,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that a user gets, from the lowest to the highest. A crate uses crates to its left.
-const SHIPPED: [&str; 12] = [
+const SHIPPED: [&str; 13] = [
     "bowline-types",
+    "bowline-tls",
     "bowline-storage",
     "bowline-core",
     "bowline-query",

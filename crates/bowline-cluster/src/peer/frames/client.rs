@@ -144,7 +144,7 @@ where
                     Poll::Pending => break,
                 }
             }
-            if frames.unwritten_bytes() == 0 || frames.poll_write(task)?.is_pending() {
+            if !frames.has_output() || frames.poll_write(task)?.is_pending() {
                 return Ok(());
             }
         }

@@ -542,3 +542,23 @@ async fn a_connection_is_used_again_unless_a_call_has_failed_since() {
     assert!(heartbeat.is_some());
     assert_eq!(accepted.load(Ordering::SeqCst), 3);
 }
+
+/// Over TLS, the end of a request that did not fit into the socket was sent with the next request.
+#[tokio::test]
+async fn what_a_stream_buffers_is_flushed() {
+    let (near, mut far) = duplex(1 << 20);
+    let near = tokio::io::BufWriter::with_capacity(1 << 20, near);
+    let mut frames = Frames::new(near, BytesMut::new(), BODY_BYTES_MAX);
+    frames.push_preface();
+    assert!(frames.has_output());
+    let written = std::future::poll_fn(|task| frames.poll_write(task));
+    tokio::time::timeout(PATIENCE, written)
+        .await
+        .expect("in time")
+        .expect("written");
+    assert!(!frames.has_output());
+    let mut read = [0; PREFACE.len()];
+    let arrived = tokio::time::timeout(PATIENCE, far.read_exact(&mut read)).await;
+    arrived.expect("all is flushed").expect("read");
+    assert_eq!(&read, PREFACE);
+}

@@ -29,6 +29,8 @@ pub(crate) struct Frames<S> {
     output: BytesMut,
     /// How much of the output is written.
     written: usize,
+    /// Whether what was written may still be in a buffer of the stream, as TLS has one.
+    is_unflushed: bool,
     /// The largest body that may arrive.
     pub(super) received_bytes_max: usize,
     /// The largest body that the peer takes.
@@ -45,6 +47,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
             input: read,
             output: BytesMut::new(),
             written: 0,
+            is_unflushed: false,
             received_bytes_max,
             sent_bytes_max: HELLO_BYTES_MAX,
             last_call: 0,
@@ -98,6 +101,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         self.output.len() - self.written
     }
 
+    /// Whether something is to be written, or may still be in a buffer of the stream.
+    pub(super) fn has_output(&self) -> bool {
+        self.unwritten_bytes() > 0 || self.is_unflushed
+    }
+
     /// How many bytes of an incomplete frame, or of frames that were not taken yet, have arrived.
     pub(super) fn unread_bytes(&self) -> usize {
         self.input.len()
@@ -112,6 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
     /// Writes what waits.
     pub(super) fn poll_write(&mut self, task: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.unwritten_bytes() > 0 {
+            self.is_unflushed = true;
             let stream = Pin::new(&mut self.stream);
             let count = ready!(stream.poll_write(task, &self.output[self.written..]))?;
             if count == 0 {
@@ -123,6 +132,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Frames<S> {
         match self.output.capacity() > KEPT_BYTES {
             true => self.output = BytesMut::new(),
             false => self.output.clear(),
+        }
+        if self.is_unflushed {
+            ready!(Pin::new(&mut self.stream).poll_flush(task))?;
+            self.is_unflushed = false;
         }
         Poll::Ready(Ok(()))
     }

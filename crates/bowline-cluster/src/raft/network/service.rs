@@ -236,6 +236,8 @@ impl Checks {
         self.received += 1;
         if self.received == 1 || request.sender.is_some() {
             self.from = self.peers.check(request.sender)?;
+            let connected = self.connected.as_deref();
+            self.peers.check_certificate(self.from, connected)?;
             recognize(self.connected.as_ref());
             identify(&self.peers, self.connected.as_ref(), self.from);
         }
@@ -355,8 +357,16 @@ impl<M> PeerGrpc<M>
 where
     M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>,
 {
-    fn check(&self, sender: Option<proto::Sender>) -> Result<NodeId, Status> {
-        self.peers.check(sender)
+    /// Refuses a request that is not for this member, or not from the member that it names; returns that one.
+    fn check(
+        &self,
+        sender: Option<proto::Sender>,
+        connected: Option<&Arc<Connected>>,
+    ) -> Result<NodeId, Status> {
+        let from = self.peers.check(sender)?;
+        let connected = connected.map(|connected| &**connected);
+        self.peers.check_certificate(from, connected)?;
+        Ok(from)
     }
 
     fn checks(&self, connected: Option<Arc<Connected>>) -> Checks {
@@ -425,8 +435,12 @@ where
     }
 
     /// A vote request, decoded and checked.
-    async fn voting(&self, request: proto::VoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
-        let from = self.check(request.sender)?;
+    async fn voting(
+        &self,
+        request: Request<proto::VoteRequest>,
+    ) -> Result<VoteRequest<TypeConfig>, Status> {
+        let (connected, request) = (connection_of(&request), request.into_inner());
+        let from = self.check(request.sender, connected.as_ref())?;
         let remembered = request.remembered;
         let request = wire::get_vote_request(request)?;
         self.check_vote(from, &request.vote)?;
@@ -458,7 +472,7 @@ where
         let Some(Part::Head(head)) = first else {
             return Err(Status::invalid_argument("a snapshot without a head"));
         };
-        let from = self.check(head.sender)?;
+        let from = self.check(head.sender, connected.as_ref())?;
         recognize(connected.as_ref());
         identify(&self.peers, connected.as_ref(), from);
         let (vote, meta, files) = wire::get_head(&head)?;
@@ -597,7 +611,7 @@ where
         &self,
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
-        let request = self.voting(request.into_inner()).await?;
+        let request = self.voting(request).await?;
         let leader_id = request.vote.leader_id;
         let reply = self.raft.vote(request).await.map_err(stopped)?;
         let answer = if reply.vote_granted { "yes" } else { "no" };
@@ -610,7 +624,7 @@ where
         &self,
         request: Request<proto::VoteRequest>,
     ) -> Result<Response<proto::VoteReply>, Status> {
-        let request = self.voting(request.into_inner()).await?;
+        let request = self.voting(request).await?;
         let node = request.vote.leader_id.node_id;
         let reply = self.raft.pre_vote(request).await.map_err(stopped)?;
         Ok(Response::new(self.ballot(node, &reply)))
@@ -630,7 +644,7 @@ where
         request: Request<proto::TransferLeaderRequest>,
     ) -> Result<Response<proto::TransferLeaderReply>, Status> {
         let (connected, request) = (connection_of(&request), request.into_inner());
-        let from = self.check(request.sender)?;
+        let from = self.check(request.sender, connected.as_ref())?;
         identify(&self.peers, connected.as_ref(), from);
         self.check_may_lead()?;
         let request = wire::get_transfer(request)?;
@@ -646,7 +660,7 @@ where
         request: Request<proto::ProposeRequest>,
     ) -> Result<Response<proto::ProposeReply>, Status> {
         let (connected, request) = (connection_of(&request), request.into_inner());
-        let from = self.check(request.sender)?;
+        let from = self.check(request.sender, connected.as_ref())?;
         identify(&self.peers, connected.as_ref(), from);
         let (term, proposal) = (request.term, request.proposal);
         self.service.propose(from, term, proposal).await?;
@@ -658,7 +672,7 @@ where
         request: Request<proto::ReadIndexRequest>,
     ) -> Result<Response<proto::ReadIndexReply>, Status> {
         let (connected, request) = (connection_of(&request), request.into_inner());
-        let from = self.check(request.sender)?;
+        let from = self.check(request.sender, connected.as_ref())?;
         identify(&self.peers, connected.as_ref(), from);
         let level = match proto::ReadLevel::try_from(request.level) {
             Ok(proto::ReadLevel::Linearizable) => Confirmation::Majority,
@@ -701,7 +715,7 @@ where
         request: Request<proto::AskRequest>,
     ) -> Result<Response<proto::AskReply>, Status> {
         let (connected, request) = (connection_of(&request), request.into_inner());
-        let from = self.check(request.sender)?;
+        let from = self.check(request.sender, connected.as_ref())?;
         identify(&self.peers, connected.as_ref(), from);
         let missing = || Status::invalid_argument("it asks nothing");
         let question = request.question.ok_or_else(missing)?;

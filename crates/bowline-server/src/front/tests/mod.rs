@@ -3,6 +3,7 @@
 mod blocks;
 mod bounds;
 mod client;
+mod flush;
 mod frames;
 mod limits;
 mod same;

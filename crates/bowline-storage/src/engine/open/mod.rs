@@ -170,7 +170,8 @@ fn prepare_directory(
     let of_creation = |name: &String| {
         matches!(name.as_str(), "LOCK" | "BOWLINE.new" | "log" | "tables")
             || Layout::manifest_number(name).is_some()
-            || is_replicated && matches!(name.as_str(), "MEMBER" | "MEMBER.new")
+            // A server may have made certificates of its own in `fixtures`.
+            || is_replicated && matches!(name.as_str(), "MEMBER" | "MEMBER.new" | "fixtures")
     };
     if let Some(foreign) = names.iter().find(|name| !of_creation(name)) {
         return refuse(&format!("it holds {foreign:?} and no file BOWLINE"));
