@@ -120,9 +120,8 @@ impl Config {
             "" => Vec::new(),
             _ => layers.parse("listen-metrics-urls", url_list)?,
         };
-        let for_clients: Vec<&Url> = listen_clients.iter().chain(&listen_metrics).collect();
-        let client_tls = tls::of_clients(layers, &for_clients)?;
-        let peer_tls = tls::of_peers(layers, &listen_peers.iter().collect::<Vec<_>>())?;
+        let client_tls = tls::of_clients(layers, &listen_clients, &listen_metrics)?;
+        let peer_tls = tls::of_peers(layers, &listen_peers)?;
         let texts = |urls: &[Url]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
         let initial_cluster = if layers.text("initial-cluster").is_empty() {
             let own = peer_urls.iter();

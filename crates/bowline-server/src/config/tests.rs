@@ -286,7 +286,7 @@ fn settings_of_tls_that_cannot_mean_what_they_say_are_refused() {
         ),
         (
             &[("listen-metrics-urls", "https://a:2")],
-            "--listen-client-urls: https://a:2: https needs",
+            "--listen-metrics-urls: https://a:2: https needs",
         ),
         (
             &[("listen-peer-urls", "https://a:2")],

@@ -67,15 +67,22 @@ const PEER: Keys = Keys {
     automatic: "peer-auto-tls",
 };
 
-/// The TLS of the ports for clients and metrics that listen at `urls`.
-pub(super) fn of_clients(layers: &Layers, urls: &[&Url]) -> Result<Option<PortTls>, ConfigError> {
-    of_port(layers, &CLIENT, urls)
+/// The TLS of the ports for clients and metrics.
+pub(super) fn of_clients(
+    layers: &Layers,
+    clients: &[Url],
+    metrics: &[Url],
+) -> Result<Option<PortTls>, ConfigError> {
+    let clients = clients.iter().map(|url| (CLIENT.urls, url));
+    let metrics = metrics.iter().map(|url| ("listen-metrics-urls", url));
+    of_port(layers, &CLIENT, &clients.chain(metrics).collect::<Vec<_>>())
 }
 
-/// The TLS of the port for members that listens at `urls`.
-pub(super) fn of_peers(layers: &Layers, urls: &[&Url]) -> Result<Option<PortTls>, ConfigError> {
-    let tls = of_port(layers, &PEER, urls)?;
-    let is_https = |url: &&&Url| url.scheme == "https";
+/// The TLS of the port for members.
+pub(super) fn of_peers(layers: &Layers, urls: &[Url]) -> Result<Option<PortTls>, ConfigError> {
+    let named: Vec<_> = urls.iter().map(|url| (PEER.urls, url)).collect();
+    let tls = of_port(layers, &PEER, &named)?;
+    let is_https = |url: &&Url| url.scheme == "https";
     if let (Some(secure), Some(plain)) = (
         urls.iter().find(is_https),
         urls.iter().find(|url| !is_https(url)),
@@ -86,7 +93,12 @@ pub(super) fn of_peers(layers: &Layers, urls: &[&Url]) -> Result<Option<PortTls>
     Ok(tls)
 }
 
-fn of_port(layers: &Layers, keys: &Keys, urls: &[&Url]) -> Result<Option<PortTls>, ConfigError> {
+/// `urls` are those at which the port listens, each with the setting that names it.
+fn of_port(
+    layers: &Layers,
+    keys: &Keys,
+    urls: &[(&'static str, &Url)],
+) -> Result<Option<PortTls>, ConfigError> {
     let path = |key: &str| match layers.text(key).trim() {
         "" => None,
         path => Some(PathBuf::from(path)),
@@ -142,12 +154,12 @@ fn of_port(layers: &Layers, keys: &Keys, urls: &[&Url]) -> Result<Option<PortTls
     }
     let has_any = files.is_some() || is_automatic;
     if !has_any {
-        if let Some(url) = urls.iter().find(|url| url.scheme == "https") {
+        if let Some((key, url)) = urls.iter().find(|(_, url)| url.scheme == "https") {
             let reason = format!(
                 "{url}: https needs --{} and --{}, or --{}",
                 keys.certificate, keys.key, keys.automatic
             );
-            return wrong(keys.urls, reason);
+            return wrong(key, reason);
         }
         if trusted_ca.is_some() {
             let reason = format!("it needs --{} and --{}", keys.certificate, keys.key);
@@ -155,7 +167,7 @@ fn of_port(layers: &Layers, keys: &Keys, urls: &[&Url]) -> Result<Option<PortTls
         }
         return Ok(None);
     }
-    if !urls.iter().any(|url| url.scheme == "https") {
+    if !urls.iter().any(|(_, url)| url.scheme == "https") {
         let key = if is_automatic {
             keys.automatic
         } else {
@@ -167,7 +179,7 @@ fn of_port(layers: &Layers, keys: &Keys, urls: &[&Url]) -> Result<Option<PortTls
         );
         return wrong(key, reason);
     }
-    let mut hosts: Vec<String> = urls.iter().map(|url| url.host.clone()).collect();
+    let mut hosts: Vec<String> = urls.iter().map(|(_, url)| url.host.clone()).collect();
     hosts.sort();
     hosts.dedup();
     let years = layers.parse("self-signed-cert-validity", number)?;
