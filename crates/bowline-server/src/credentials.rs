@@ -7,6 +7,9 @@
 //! A member may not have applied a login yet that another member has answered. So a token is refused only after the member
 //! has caught up with the cluster.
 //!
+//! Without a token, the certificate that the client of a connection has shown stands for a user (`--client-cert-auth`): that
+//! of its common name, as in etcd, or else the first of its URIs and host names that is a user's name.
+//!
 //! A token that is used in the second half of its time is renewed, so that a client that works is not logged out.
 
 use std::collections::HashSet;
@@ -22,6 +25,7 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::context::Context;
+use crate::memory::current_account;
 use crate::status::{Fault, status};
 
 /// A longer token is none of this server's.
@@ -104,7 +108,7 @@ impl Context {
             return Some(Caller::Nobody);
         }
         let Some(token) = &credentials.token else {
-            return Some(Caller::Nobody);
+            return Some(self.caller_of_certificate());
         };
         let now_ms = self.client.clock().wall_ms();
         let mut kept = token.session.lock();
@@ -119,6 +123,28 @@ impl Context {
         drop(kept);
         self.renew_if_due(&session, now_ms);
         Some(Caller::User(session))
+    }
+
+    /// The user of the certificate that the connection's client has shown, if it has.
+    fn caller_of_certificate(&self) -> Caller {
+        let account = current_account(&self.memory);
+        let Some(identity) = account.identity() else {
+            return Caller::Nobody;
+        };
+        if let Some(session) = account.certificate_session() {
+            return Caller::User(session);
+        }
+        let name = match &identity.common_name {
+            Some(name) => Some(name),
+            None => {
+                let users = self.client.users();
+                let mut names = identity.uris.iter().chain(&identity.dns_names);
+                names.find(|name| users.user(name).is_some())
+            }
+        };
+        name.map_or(Caller::Nobody, |name| {
+            Caller::User(account.begin_certificate_session(name))
+        })
     }
 
     /// Who makes a call, once this member has caught up.

@@ -30,6 +30,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bowline_cluster::unread::UnsentReplies;
+use bowline_replica::Session;
 use bowline_tls::PeerIdentity;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -98,6 +99,7 @@ impl Memory {
             was_refused: AtomicBool::new(false),
             wide_reads: Arc::new(Semaphore::new(wide_threads_max())),
             identity: OnceLock::new(),
+            certificate_session: OnceLock::new(),
         })
     }
 }
@@ -116,6 +118,8 @@ pub(crate) struct Account {
     wide_reads: Arc<Semaphore>,
     /// The names of the certificate that the client has shown.
     identity: OnceLock<Arc<PeerIdentity>>,
+    /// The session of the user that the certificate stands for.
+    certificate_session: OnceLock<Arc<Session>>,
 }
 
 impl Account {
@@ -127,6 +131,17 @@ impl Account {
     /// The names of the client's certificate, if the connection has one.
     pub(crate) fn identity(&self) -> Option<&Arc<PeerIdentity>> {
         self.identity.get()
+    }
+
+    /// The session of the user that the client's certificate stands for, once it has begun.
+    pub(crate) fn certificate_session(&self) -> Option<Arc<Session>> {
+        self.certificate_session.get().cloned()
+    }
+
+    /// Begins the session of a user for the client's certificate. It stands for whoever has the name.
+    pub(crate) fn begin_certificate_session(&self, user: &str) -> Arc<Session> {
+        let begin = || Arc::new(Session::without_token(user.to_owned(), u64::MAX));
+        self.certificate_session.get_or_init(begin).clone()
     }
 
     /// Waits until this connection may read a wide range. The turns are as many as the threads that read:

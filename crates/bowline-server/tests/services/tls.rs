@@ -118,9 +118,21 @@ impl Secure {
 
     /// One request of HTTP/1; gives the whole answer.
     async fn http(&self, tls: &ClientTls, at: std::net::SocketAddr, path: &str) -> String {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
+        self.ask(tls, at, &request).await
+    }
+
+    /// A range by the gateway.
+    async fn post(&self, tls: &ClientTls, at: std::net::SocketAddr, body: &str) -> String {
+        let len = body.len();
+        let head = format!("POST /v3/kv/range HTTP/1.1\r\nHost: {at}\r\nConnection: close");
+        let request = format!("{head}\r\nContent-Length: {len}\r\n\r\n{body}");
+        self.ask(tls, at, &request).await
+    }
+
+    async fn ask(&self, tls: &ClientTls, at: std::net::SocketAddr, request: &str) -> String {
         let stream = TcpStream::connect(at).await.unwrap();
         let mut stream = tls.connect("127.0.0.1", stream).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         stream.flush().await.unwrap();
         let mut answer = String::new();
@@ -451,4 +463,69 @@ async fn a_server_makes_its_own_certificate_for_a_trial() {
         client.status().await.unwrap();
     }
     server.shutdown().await.unwrap();
+}
+
+/// As in etcd: the common name is the user, on every kind of connection. A name of the certificate that is a user's counts
+/// where there is no common name.
+#[tokio::test]
+async fn the_names_of_a_certificate_stand_for_a_user() {
+    use bowline_replica::{Caller, Grant, Permission, UsersChange};
+    let certificates = Certificates::new();
+    certificates.issue(&Request::client("mallory"), "mallory");
+    let secure = certificates.start(&[]).await;
+    let node = secure.server.client();
+    let change = async |change| {
+        drop(
+            node.by(&Caller::Process)
+                .change_users(change)
+                .await
+                .unwrap(),
+        )
+    };
+    for name in ["root", "alice"] {
+        let (password, user) = (None, name.to_owned());
+        let name = user.clone();
+        change(UsersChange::AddUser { name, password }).await;
+    }
+    let role = || "a".to_owned();
+    change(UsersChange::AddRole { name: role() }).await;
+    let permission = Permission::Keys {
+        grant: Grant::ReadWrite,
+        key: b"a".to_vec(),
+        range_end: b"b".to_vec(),
+    };
+    let grant = UsersChange::GrantPermission {
+        role: role(),
+        permission,
+    };
+    change(grant).await;
+    for (user, role) in [("root", "root"), ("alice", "a")] {
+        let (user, role) = (user.to_owned(), role.to_owned());
+        change(UsersChange::GrantRole { user, role }).await;
+    }
+    change(UsersChange::Enable).await;
+
+    let alice = secure.client(certificates.options("alice"));
+    alice.put("a1", "v").await.unwrap();
+    let denied = alice.put("b1", "v").await.unwrap_err().to_string();
+    assert!(denied.contains("permission"), "{denied}");
+    assert!(alice.watch(KeyRange::prefix("a")).await.is_ok());
+    let mallory = secure.client(certificates.options("mallory"));
+    assert!(mallory.get("a1").await.is_err(), "no user has this name");
+    let tls = ClientTls::new(certificates.options("alice")).unwrap();
+    let port = secure.server.addresses()[0];
+    let own = secure.post(&tls, port, r#"{"key":"YTE="}"#).await;
+    assert!(own.starts_with("HTTP/1.1 200"), "{own}");
+    let other = secure.post(&tls, port, r#"{"key":"YjE="}"#).await;
+    assert!(other.starts_with("HTTP/1.1 403"), "{other}");
+    // Whoever is given the name later is who the certificate stands for.
+    let name = "alice".to_owned();
+    change(UsersChange::DeleteUser { name: name.clone() }).await;
+    assert!(alice.get("a1").await.is_err());
+    let password = None;
+    change(UsersChange::AddUser { name, password }).await;
+    let (user, role) = ("alice".to_owned(), role());
+    change(UsersChange::GrantRole { user, role }).await;
+    alice.get("a1").await.unwrap();
+    secure.server.shutdown().await.unwrap();
 }
