@@ -10,7 +10,7 @@ use bowline::text::line;
 use bowline::{Db, DbBuilder, History};
 use bowline_client::ReadLevel;
 
-use crate::args::{Durability, Global, Output};
+use crate::args::{Durability, Global, LoginAs, Output};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{Field, Printer};
@@ -87,10 +87,19 @@ impl Context<'_, '_> {
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Rc<Remote>, Failure> {
+        let (endpoints, login) = (self.endpoints(), self.login());
         match self.session {
-            Some(session) => session.remote(self.endpoints(), level, timeout),
-            None => Ok(Rc::new(Remote::to(self.endpoints(), level, timeout)?)),
+            Some(session) => session.remote(endpoints, login.as_ref(), level, timeout),
+            None => {
+                let remote = Remote::to(endpoints, login.as_ref(), level, timeout)?;
+                Ok(Rc::new(remote))
+            }
         }
+    }
+
+    /// The user to log in as.
+    pub(crate) fn login(&self) -> Option<LoginAs> {
+        self.global.cluster.login()
     }
 
     /// Whether the command line names a cluster.

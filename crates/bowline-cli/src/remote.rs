@@ -9,6 +9,7 @@ use bowline_client::graph::GraphClient;
 use bowline_client::{Client, Error, KeyRange, ReadLevel};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::args::LoginAs;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 
@@ -29,44 +30,50 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// One member by itself.
-    pub(crate) fn member(endpoint: &str) -> Result<Remote, Failure> {
+    pub(crate) fn member(endpoint: &str, login: Option<&LoginAs>) -> Result<Remote, Failure> {
         let endpoints = vec![endpoint.to_owned()];
-        Remote::to(endpoints, ReadLevel::Linearizable, KEYS_TIMEOUT)
+        Remote::to(endpoints, login, ReadLevel::Linearizable, KEYS_TIMEOUT)
     }
 
     /// The cluster at these endpoints.
     pub(crate) fn to(
         endpoints: Vec<String>,
+        login: Option<&LoginAs>,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Remote, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Remote::on(runtime, endpoints, level, timeout)
+        Remote::on(runtime, endpoints, login, level, timeout)
     }
 
     /// The cluster at these endpoints, for a session: a thread answers the servers while no command runs.
     pub(crate) fn kept(
         endpoints: Vec<String>,
+        login: Option<&LoginAs>,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Remote, Failure> {
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build()?;
-        Remote::on(runtime, endpoints, level, timeout)
+        Remote::on(runtime, endpoints, login, level, timeout)
     }
 
     fn on(
         runtime: Runtime,
         endpoints: Vec<String>,
+        login: Option<&LoginAs>,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Remote, Failure> {
         let client = {
             let _entered = runtime.enter();
-            let client = Client::builder()
+            let mut client = Client::builder()
                 .endpoints(endpoints)
                 .connect_timeout(Duration::from_secs(2))
                 .request_timeout(timeout);
+            if let Some(LoginAs { name, password }) = login {
+                client = client.user(name, password.reveal());
+            }
             client.connect_lazy()?
         };
         Ok(Remote {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use bowline::{Db, DbBuilder, DbReader};
 use bowline_client::ReadLevel;
 
+use crate::args::LoginAs;
 use crate::exit::{Exit, Failure};
 use crate::remote::Remote;
 
@@ -86,6 +87,7 @@ impl Session {
     pub(crate) fn remote(
         &self,
         endpoints: Vec<String>,
+        login: Option<&LoginAs>,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Rc<Remote>, Failure> {
@@ -94,7 +96,7 @@ impl Session {
         if let Some(client) = clients.iter().find(is_it) {
             return Ok(Rc::clone(&client.remote));
         }
-        let remote = Rc::new(Remote::kept(endpoints, level, timeout)?);
+        let remote = Rc::new(Remote::kept(endpoints, login, level, timeout)?);
         clients.push(Client {
             level,
             timeout,

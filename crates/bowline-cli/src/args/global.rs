@@ -4,12 +4,14 @@
 use bowline_client::ReadLevel;
 use clap::{Arg, Args, Command};
 
-use super::Global;
+use super::{Global, Hidden, name_and_password};
 
 /// Options that name a directory.
 pub(super) const DIRECTORY: &[&str] = &["data_dir"];
 /// Options that name a cluster.
-pub(super) const CLUSTER: &[&str] = &["endpoints", "read"];
+pub(super) const CLUSTER: &[&str] = &["endpoints", "read", "user", "password"];
+/// Options that name a user of a cluster.
+pub(super) const LOGIN: &[&str] = &["user", "password"];
 /// Options that say how results are printed.
 pub(super) const PRINTED: &[&str] = &["output", "quiet", "width"];
 
@@ -47,4 +49,54 @@ pub struct ClusterOptions {
         value_name = "LEVEL"
     )]
     pub read: ReadLevel,
+    /// Log in to the cluster as this user; the password is asked for if it is given nowhere
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_USER",
+        hide_env_values = true,
+        value_name = "NAME[:PASSWORD]"
+    )]
+    pub user: Option<Hidden>,
+    /// The password of the user; others on this machine can see it, so the environment is the better place
+    #[arg(
+        long,
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_PASSWORD",
+        hide_env_values = true,
+        value_name = "PASSWORD"
+    )]
+    pub password: Option<Hidden>,
+}
+
+/// The user that a command logs in as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginAs {
+    /// Its name.
+    pub name: String,
+    /// Its password.
+    pub password: Hidden,
+}
+
+impl ClusterOptions {
+    /// The user who is given, with the password, if that is given, too. With a password of its own, all of the user's text
+    /// is the name, as in etcdctl.
+    pub(crate) fn given_user(&self) -> Option<(&str, Option<Hidden>)> {
+        let user = self.user.as_ref()?.reveal();
+        Some(match &self.password {
+            Some(password) => (user, Some(password.clone())),
+            None => name_and_password(user),
+        })
+    }
+
+    /// The user to log in as; `None` where none is given, or no password.
+    pub(crate) fn login(&self) -> Option<LoginAs> {
+        let (name, password) = self.given_user()?;
+        Some(LoginAs {
+            name: name.to_owned(),
+            password: password?,
+        })
+    }
 }

@@ -56,8 +56,9 @@ pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
 }
 
 pub(crate) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
+    let login = context.login();
     for endpoint in context.endpoints() {
-        let remote = Remote::member(&endpoint)?;
+        let remote = Remote::member(&endpoint, login.as_ref())?;
         let before = remote.wait(remote.client.status())?.db_size_bytes;
         remote.wait(remote.client.defragment())?;
         let after = remote.wait(remote.client.status())?.db_size_bytes;

@@ -22,6 +22,7 @@ mod shell;
 mod store_remote;
 mod terminal;
 mod transfer;
+mod users;
 mod verbs;
 mod width;
 

@@ -69,7 +69,9 @@ fn users_and_roles_are_added_listed_changed_and_deleted() {
         let permissions = auth.role_get("worker").await.unwrap().permissions;
         assert_eq!(permissions.len(), 2);
         assert!(permissions.contains(&logs), "{permissions:?}");
-        let granted = permissions.iter().find(|granted| granted.range == "config".into());
+        let granted = permissions
+            .iter()
+            .find(|granted| granted.range == "config".into());
         assert_eq!(granted.map(|granted| granted.access), Some(Access::Read));
 
         for (error, expected) in [
@@ -135,7 +137,11 @@ fn a_user_may_do_what_its_roles_allow() {
         }
         let mut watcher = ann.watch(KeyRange::prefix("own/")).await.unwrap();
         root.put("own/b", "2").await.unwrap();
-        let batch = timeout(LONG, watcher.next()).await.unwrap().unwrap().unwrap();
+        let batch = timeout(LONG, watcher.next())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert!(matches!(batch.events[0].kind, EventKind::Put));
 
         let nobody = cluster.client().await;
@@ -173,10 +179,7 @@ fn another_password_ends_logins_and_a_client_that_knows_it_logs_in_again() {
             "{error:?}"
         );
         // Back again: the client has worked all the time, as far as it knows.
-        root.auth()
-            .user_change_password("ann", "pw")
-            .await
-            .unwrap();
+        root.auth().user_change_password("ann", "pw").await.unwrap();
         other.put("own/a", "4").await.unwrap();
         assert_eq!(root.get("own/a").await.unwrap().value(), Some(&b"4"[..]));
         // The watch began with a login that has ended. It either goes on with the next one, or says why it ended.
@@ -222,7 +225,11 @@ fn a_client_outlives_its_token() {
         sleep(Duration::from_millis(2500)).await;
         let mut second = ann.watch("shared").await.unwrap();
         root.put("shared", "2").await.unwrap();
-        let batch = timeout(LONG, second.next()).await.unwrap().unwrap().unwrap();
+        let batch = timeout(LONG, second.next())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
         assert_eq!(batch.events.len(), 1);
         ann.revoke_lease(lease.id).await.unwrap();
     });
