@@ -45,14 +45,16 @@ where
     }
     let cluster = &mut cli.global.cluster;
     if !cli.command.logs_in(!cluster.endpoints.is_empty()) {
-        if is_typed(&matches, "user") || is_typed(&matches, "password") {
-            let text = "--user and --password name a user of a cluster, and this command calls none: give --endpoints, \
-                        or leave them out";
+        if is_typed(&matches, "login_user") || is_typed(&matches, "login_password") {
+            let text = match cli.command.logs_in(true) {
+                true => "--user and --password name a user of a cluster: give --endpoints, too",
+                false => "this command calls no cluster as a user: leave --user and --password out",
+            };
             return Err(command.error(ErrorKind::ArgumentConflict, text));
         }
         // Those of the environment are for other commands.
         (cluster.user, cluster.password) = (None, None);
-    } else if is_typed(&matches, "password") && cluster.user.is_none() {
+    } else if is_typed(&matches, "login_password") && cluster.user.is_none() {
         let text = "--password is that of a user: give --user, too";
         return Err(command.error(ErrorKind::MissingRequiredArgument, text));
     }
@@ -70,7 +72,7 @@ pub(crate) fn parse_in_session(words: &[String], session: &Global) -> Result<Par
             let text = "the session has its target: leave --data-dir and --endpoints out";
             return Err(command.error(ErrorKind::ArgumentConflict, text));
         }
-        if is_typed(&matches, "user") || is_typed(&matches, "password") {
+        if is_typed(&matches, "login_user") || is_typed(&matches, "login_password") {
             let text = "the session has its user: leave --user and --password out";
             return Err(command.error(ErrorKind::ArgumentConflict, text));
         }

@@ -9,9 +9,9 @@ use super::{Global, Hidden, name_and_password};
 /// Options that name a directory.
 pub(super) const DIRECTORY: &[&str] = &["data_dir"];
 /// Options that name a cluster.
-pub(super) const CLUSTER: &[&str] = &["endpoints", "read", "user", "password"];
+pub(super) const CLUSTER: &[&str] = &["endpoints", "read", "login_user", "login_password"];
 /// Options that name a user of a cluster.
-pub(super) const LOGIN: &[&str] = &["user", "password"];
+pub(super) const LOGIN: &[&str] = &["login_user", "login_password"];
 /// Options that say how results are printed.
 pub(super) const PRINTED: &[&str] = &["output", "quiet", "width"];
 
@@ -50,8 +50,10 @@ pub struct ClusterOptions {
     )]
     pub read: ReadLevel,
     /// Log in to the cluster as this user; the password is asked for if it is given nowhere
+    // Commands have users and passwords of their own.
     #[arg(
-        long,
+        id = "login_user",
+        long = "user",
         global = true,
         help_heading = "Global options",
         env = "BOWLINE_USER",
@@ -61,7 +63,8 @@ pub struct ClusterOptions {
     pub user: Option<Hidden>,
     /// The password of the user; others on this machine can see it, so the environment is the better place
     #[arg(
-        long,
+        id = "login_password",
+        long = "password",
         global = true,
         help_heading = "Global options",
         env = "BOWLINE_PASSWORD",

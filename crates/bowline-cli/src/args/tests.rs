@@ -353,3 +353,18 @@ fn a_user_may_have_its_password_behind_a_colon_or_apart() {
         assert_eq!((found, secret), (name, password), "{given}");
     }
 }
+
+/// The user to log in as and the user of a command once had one name in the parser, which then panicked.
+#[test]
+fn the_user_of_a_command_is_not_the_one_who_logs_in() {
+    let line = "bowline user grant-role ann worker --user root:pw";
+    let cli = parse(line).unwrap();
+    let (name, _) = cli.global.cluster.given_user().unwrap();
+    assert_eq!(name, "root");
+    let Command::Remote(cluster::ClusterCommand::User(User::GrantRole { user, role })) =
+        cli.command
+    else {
+        panic!("{line}")
+    };
+    assert_eq!((&*user, &*role), ("ann", "worker"));
+}
