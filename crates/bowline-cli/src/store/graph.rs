@@ -427,7 +427,7 @@ mod tests {
             let config = Config::from_layers(&layers).unwrap();
             let server = runtime.block_on(Server::start(config)).unwrap();
             let endpoint = server.addresses()[0].to_string();
-            let remote = Remote::member(&endpoint).unwrap();
+            let remote = Remote::member(&endpoint, None).unwrap();
             let served = Served {
                 runtime,
                 server: Some(server),

@@ -18,11 +18,6 @@ struct Served<'a> {
 }
 
 impl Served<'_> {
-    /// Runs a line on the server, as nobody.
-    fn run(&self, line: &str) -> Run {
-        self.place.run(&format!("--endpoints {} {line}", self.at))
-    }
-
     /// Runs a line that succeeds.
     fn ok(&self, line: &str) -> String {
         self.place.ok(&format!("--endpoints {} {line}", self.at))
@@ -92,6 +87,12 @@ fn a_user_may_do_what_its_roles_allow() {
         served.ok(&root("endpoint hashkv"));
         served.ok(&ann("endpoint health"));
         served.ok(&root("member list"));
+        let session = format!("--endpoints {} --user ann:pw shell", served.at);
+        let run = served
+            .place
+            .run_with_input(&session, b"put own/b 2\nget own/b --raw\n");
+        assert_eq!((run.code, &*run.stderr), (0, ""));
+        assert!(run.stdout.ends_with('2'), "{}", run.stdout);
         let seen = served.json(&ann("watch own/ --prefix --from 1 --count 1 --timeout 10s"));
         assert_eq!(seen.len(), 1);
 

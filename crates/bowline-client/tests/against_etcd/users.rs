@@ -171,15 +171,15 @@ fn another_password_ends_logins_and_a_client_that_knows_it_logs_in_again() {
         old.put("own/a", "1").await.unwrap();
         let mut watcher = old.watch(KeyRange::prefix("own/")).await.unwrap();
         other.put("own/a", "2").await.unwrap();
-        let change = root.auth().user_change_password("ann", "pw 2");
-        change.await.unwrap();
+        let auth = root.auth();
+        auth.user_change_password("ann", "pw 2").await.unwrap();
         let error = old.put("own/a", "3").await.unwrap_err();
         assert!(
             matches!(error, Error::AuthenticationFailed { .. }),
             "{error:?}"
         );
         // Back again: the client has worked all the time, as far as it knows.
-        root.auth().user_change_password("ann", "pw").await.unwrap();
+        auth.user_change_password("ann", "pw").await.unwrap();
         other.put("own/a", "4").await.unwrap();
         assert_eq!(root.get("own/a").await.unwrap().value(), Some(&b"4"[..]));
         // The watch began with a login that has ended. It either goes on with the next one, or says why it ended.
