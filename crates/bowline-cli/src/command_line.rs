@@ -43,6 +43,21 @@ where
     if is_typed(&matches, "data_dir") && !cli.command.is_about_servers() {
         cli.global.cluster.endpoints.clear();
     }
+    let cluster = &mut cli.global.cluster;
+    if !cli.command.logs_in(!cluster.endpoints.is_empty()) {
+        if is_typed(&matches, "login_user") || is_typed(&matches, "login_password") {
+            let text = match cli.command.logs_in(true) {
+                true => "--user and --password name a user of a cluster: give --endpoints, too",
+                false => "this command calls no cluster as a user: leave --user and --password out",
+            };
+            return Err(command.error(ErrorKind::ArgumentConflict, text));
+        }
+        // Those of the environment are for other commands.
+        (cluster.user, cluster.password) = (None, None);
+    } else if is_typed(&matches, "login_password") && cluster.user.is_none() {
+        let text = "--password is that of a user: give --user, too";
+        return Err(command.error(ErrorKind::MissingRequiredArgument, text));
+    }
     Ok(cli)
 }
 
@@ -55,6 +70,10 @@ pub(crate) fn parse_in_session(words: &[String], session: &Global) -> Result<Par
         let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
         if is_typed(&matches, "data_dir") || is_typed(&matches, "endpoints") {
             let text = "the session has its target: leave --data-dir and --endpoints out";
+            return Err(command.error(ErrorKind::ArgumentConflict, text));
+        }
+        if is_typed(&matches, "login_user") || is_typed(&matches, "login_password") {
+            let text = "the session has its user: leave --user and --password out";
             return Err(command.error(ErrorKind::ArgumentConflict, text));
         }
         if !cli.command.is_for_sessions() {

@@ -9,13 +9,12 @@ use std::time::Duration;
 use bowline::text::line;
 use bowline::{Db, DbBuilder, History};
 use bowline_client::ReadLevel;
-use bowline_client::tls::ClientTls;
 
-use crate::args::{Durability, Global, Output};
+use crate::args::{Durability, Global, LoginAs, Output};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{Field, Printer};
-use crate::remote::Remote;
+use crate::remote::{Credentials, Remote};
 use crate::session::{Directory, Session};
 use crate::streams::Streams;
 
@@ -88,16 +87,27 @@ impl Context<'_, '_> {
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Rc<Remote>, Failure> {
-        let tls = self.tls()?;
+        let (endpoints, credentials) = (self.endpoints(), self.credentials()?);
         match self.session {
-            Some(session) => session.remote(self.endpoints(), tls, level, timeout),
-            None => Ok(Rc::new(Remote::to(self.endpoints(), tls, level, timeout)?)),
+            Some(session) => session.remote(endpoints, &credentials, level, timeout),
+            None => {
+                let remote = Remote::to(endpoints, &credentials, level, timeout)?;
+                Ok(Rc::new(remote))
+            }
         }
     }
 
-    /// The certificates of connections, if the command line names any.
-    pub(crate) fn tls(&self) -> Result<Option<ClientTls>, Failure> {
-        self.global.cluster.tls.open()
+    /// How the program shows who it is.
+    pub(crate) fn credentials(&self) -> Result<Credentials, Failure> {
+        Ok(Credentials {
+            tls: self.global.cluster.tls.open()?,
+            login: self.login(),
+        })
+    }
+
+    /// The user to log in as.
+    pub(crate) fn login(&self) -> Option<LoginAs> {
+        self.global.cluster.login()
     }
 
     /// Whether the command line names a cluster.

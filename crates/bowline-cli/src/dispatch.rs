@@ -4,7 +4,7 @@ use crate::args::cluster::ClusterCommand;
 use crate::args::{Cli, Command};
 use crate::commands::{
     bench, blocks, cert, cluster, endpoints, graph, keys, leases, maintenance, manual, members,
-    serve, snapshot, tour, transfer,
+    serve, snapshot, tour, transfer, users,
 };
 use crate::context::{Context, usage};
 use crate::exit::Failure;
@@ -56,6 +56,9 @@ pub(crate) fn execute(
             ClusterCommand::MoveLeader { id } => members::move_leader(context, id),
             ClusterCommand::Snapshot(args) => snapshot::run(context, &args),
             ClusterCommand::Alarm(args) => maintenance::alarm(context, &args),
+            ClusterCommand::Auth(args) => users::auth(context, &args),
+            ClusterCommand::User(args) => users::user(context, &args),
+            ClusterCommand::Role(args) => users::role(context, &args),
             ClusterCommand::Defrag => maintenance::defrag(context),
         },
     }

@@ -151,19 +151,27 @@ impl Exit {
             E::LeaseExists
             | E::MemberExists
             | E::PeerAddressExists
+            | E::UserExists
+            | E::RoleExists
             | E::Conflict { .. }
             | E::TooManyConflicts { .. }
             | E::CompareFailed { .. } => Exit::Conflict,
             E::LeaseNotFound
             | E::KeyNotFound
             | E::MemberNotFound
+            | E::UserNotFound
+            | E::RoleNotFound
+            | E::RoleNotGranted
+            | E::PermissionNotGranted
             | E::NotFound { .. }
             | E::LeaseLost { .. } => Exit::NotFound,
             E::InvalidEndpoint { .. } => Exit::Usage,
             E::Corrupt => Exit::Corrupt,
-            E::NoSpace | E::PermissionDenied | E::InvalidToken | E::AuthenticationFailed { .. } => {
-                Exit::Io
-            }
+            E::NoSpace
+            | E::PermissionDenied
+            | E::UserRequired
+            | E::InvalidToken
+            | E::AuthenticationFailed { .. } => Exit::Io,
             E::UnknownOutcome { .. } => Exit::Unknown,
             error if error.is_retryable() => Exit::Unreachable,
             // Another member answers.
@@ -253,6 +261,10 @@ impl From<bowline::Error> for Failure {
 
 impl From<bowline_client::Error> for Failure {
     fn from(error: bowline_client::Error) -> Failure {
+        if matches!(error, bowline_client::Error::UserRequired) {
+            let text = "the server answers users only: give --user NAME, or BOWLINE_USER and BOWLINE_PASSWORD";
+            return Failure::new(Exit::of_client(&error), text);
+        }
         Failure::new(Exit::of_client(&error), with_sources(&error))
     }
 }
@@ -364,6 +376,11 @@ mod tests {
             (E::EmptyKey, Exit::Invalid),
             (E::FutureRevision, Exit::Invalid),
             (E::NoSpace, Exit::Io),
+            (E::UserExists, Exit::Conflict),
+            (E::RoleNotFound, Exit::NotFound),
+            (E::PermissionDenied, Exit::Io),
+            (E::UserRequired, Exit::Io),
+            (E::RootUserMissing, Exit::Invalid),
             (E::NoLeader, Exit::Unreachable),
             (E::NotForLearner, Exit::Unreachable),
             (other(Code::InvalidArgument), Exit::Invalid),

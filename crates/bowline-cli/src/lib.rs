@@ -10,6 +10,7 @@
 //!       context                       the options and streams of a run
 //!       session                       what a session keeps open between commands
 //!       remote                        a client of a cluster
+//!       password                      passwords from the terminal, files and standard input
 //!       import, export                formats, without the database
 //!       output, progress              results on standard output, the rest on standard error
 //!       table                         rows as aligned lines that fit
@@ -36,6 +37,7 @@ mod fault_disk;
 pub mod import;
 mod interrupt;
 pub mod output;
+mod password;
 mod private_file;
 pub mod progress;
 mod query_json;
@@ -49,7 +51,7 @@ mod table;
 use std::ffi::OsString;
 use std::io;
 
-use args::Command;
+use args::{ClusterOptions, Command};
 use command_line::Parsed;
 use exit::{Exit, Failure};
 
@@ -62,10 +64,12 @@ where
     A::Item: Into<OsString> + Clone,
 {
     let done = match command_line::parse(arguments) {
-        Ok(Parsed::Run(cli)) => match cli.command {
-            Command::Shell(args) => shell::run(cli.global, &args, streams),
-            _ => dispatch::execute(*cli, streams, None),
-        },
+        Ok(Parsed::Run(mut cli)) => {
+            complete_login(&mut cli.global.cluster, streams).and_then(|()| match cli.command {
+                Command::Shell(args) => shell::run(cli.global, &args, streams),
+                _ => dispatch::execute(*cli, streams, None),
+            })
+        }
         Ok(Parsed::Show(text)) => streams
             .stdout
             .write_all(text.as_bytes())
@@ -78,6 +82,24 @@ where
     };
     command_line::report(&failure, streams.stderr);
     failure.exit
+}
+
+/// Asks for the password of the user to log in as, if it is given nowhere.
+fn complete_login(cluster: &mut ClusterOptions, streams: &mut Streams<'_>) -> Result<(), Failure> {
+    let Some((name, password)) = cluster.given_user() else {
+        return Ok(());
+    };
+    let name = name.to_owned();
+    if name.is_empty() {
+        let text = "the name of the user is empty: give --user NAME, or leave BOWLINE_USER out";
+        return Err(Failure::new(Exit::Usage, text));
+    }
+    let password = match password {
+        Some(password) => password,
+        None => password::ask(streams, &name)?,
+    };
+    (cluster.user, cluster.password) = (Some(name.into()), Some(password));
+    Ok(())
 }
 
 /// Runs the program on the process's own streams.

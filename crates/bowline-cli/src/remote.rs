@@ -10,6 +10,7 @@ use bowline_client::tls::ClientTls;
 use bowline_client::{Client, Error, KeyRange, ReadLevel};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::args::LoginAs;
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 
@@ -19,6 +20,15 @@ pub(crate) const KEYS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a request about the graph, or one that compacts the tables, may take: the whole of a large database takes
 /// a while.
 pub(crate) const GRAPH_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// How the program shows who it is, and knows the servers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Credentials {
+    /// The certificates of connections, if the command line names any.
+    pub(crate) tls: Option<ClientTls>,
+    /// The user to log in as.
+    pub(crate) login: Option<LoginAs>,
+}
 
 /// A cluster.
 pub(crate) struct Remote {
@@ -30,38 +40,43 @@ pub(crate) struct Remote {
 
 impl Remote {
     /// One member by itself.
-    pub(crate) fn member(endpoint: &str, tls: Option<ClientTls>) -> Result<Remote, Failure> {
+    pub(crate) fn member(endpoint: &str, credentials: &Credentials) -> Result<Remote, Failure> {
         let endpoints = vec![endpoint.to_owned()];
-        Remote::to(endpoints, tls, ReadLevel::Linearizable, KEYS_TIMEOUT)
+        Remote::to(
+            endpoints,
+            credentials,
+            ReadLevel::Linearizable,
+            KEYS_TIMEOUT,
+        )
     }
 
     /// The cluster at these endpoints.
     pub(crate) fn to(
         endpoints: Vec<String>,
-        tls: Option<ClientTls>,
+        credentials: &Credentials,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Remote, Failure> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        Remote::on(runtime, endpoints, tls, level, timeout)
+        Remote::on(runtime, endpoints, credentials, level, timeout)
     }
 
     /// The cluster at these endpoints, for a session: a thread answers the servers while no command runs.
     pub(crate) fn kept(
         endpoints: Vec<String>,
-        tls: Option<ClientTls>,
+        credentials: &Credentials,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Remote, Failure> {
         let mut builder = Builder::new_multi_thread();
         let runtime = builder.worker_threads(1).enable_all().build()?;
-        Remote::on(runtime, endpoints, tls, level, timeout)
+        Remote::on(runtime, endpoints, credentials, level, timeout)
     }
 
     fn on(
         runtime: Runtime,
         endpoints: Vec<String>,
-        tls: Option<ClientTls>,
+        credentials: &Credentials,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Remote, Failure> {
@@ -71,8 +86,11 @@ impl Remote {
                 .endpoints(endpoints)
                 .connect_timeout(Duration::from_secs(2))
                 .request_timeout(timeout);
-            if let Some(tls) = tls {
-                client = client.tls(tls);
+            if let Some(tls) = &credentials.tls {
+                client = client.tls(tls.clone());
+            }
+            if let Some(LoginAs { name, password }) = &credentials.login {
+                client = client.user(name, password.reveal());
             }
             client.connect_lazy()?
         };

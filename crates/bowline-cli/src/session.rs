@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use bowline::{Db, DbBuilder, DbReader};
 use bowline_client::ReadLevel;
-use bowline_client::tls::ClientTls;
 
 use crate::exit::{Exit, Failure};
-use crate::remote::Remote;
+use crate::remote::{Credentials, Remote};
 
 /// See the module.
 #[derive(Default)]
@@ -87,7 +86,7 @@ impl Session {
     pub(crate) fn remote(
         &self,
         endpoints: Vec<String>,
-        tls: Option<ClientTls>,
+        credentials: &Credentials,
         level: ReadLevel,
         timeout: Duration,
     ) -> Result<Rc<Remote>, Failure> {
@@ -96,7 +95,7 @@ impl Session {
         if let Some(client) = clients.iter().find(is_it) {
             return Ok(Rc::clone(&client.remote));
         }
-        let remote = Rc::new(Remote::kept(endpoints, tls, level, timeout)?);
+        let remote = Rc::new(Remote::kept(endpoints, credentials, level, timeout)?);
         clients.push(Client {
             level,
             timeout,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bowline_tls::ClientTls;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::settings::{Connector, Settings};
+use crate::settings::{Connector, Secret, Settings, User};
 use crate::{Client, Error, Result};
 
 /// The settings of a client. [`Client::builder`] gives one.
@@ -145,7 +145,32 @@ impl ClientBuilder {
         self
     }
 
-    /// The authentication token, from `Authenticate` of etcd's API.
+    /// The user to log in as, and its password.
+    ///
+    /// The client logs in at its first request and shows the token that it gets with every request and stream. When the
+    /// token has expired, or its user has another password, the client logs in again and repeats the request, which was
+    /// refused before anything was done. On a server without users the login is left out.
+    ///
+    /// ```no_run
+    /// # async fn example() -> bowline_client::Result<()> {
+    /// # use bowline_client::Client;
+    /// let password = std::env::var("BOWLINE_PASSWORD").unwrap_or_default();
+    /// let client = Client::builder().endpoints(["10.0.0.1:2379"]).user("ann", password).connect().await?;
+    /// // A wrong password is refused here, at the first request.
+    /// client.get("greeting").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.settings.user = Some(User {
+            name: name.into(),
+            password: Secret(password.into()),
+        });
+        self
+    }
+
+    /// The authentication token, from `Authenticate` of etcd's API. [`ClientBuilder::user`] gets one by itself, and another
+    /// one in time; it takes the place of this one.
     ///
     /// ```no_run
     /// # async fn example() -> bowline_client::Result<()> {
@@ -155,7 +180,7 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub fn token(mut self, token: impl Into<String>) -> Self {
-        self.settings.token = Some(token.into());
+        self.settings.token = Some(Secret(token.into()));
         self
     }
 

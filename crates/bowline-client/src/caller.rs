@@ -5,8 +5,13 @@
 //! | changes nothing ([`Repeat::Always`]) | every failure of the endpoint |
 //! | changes something ([`Repeat::Never`]) | a connection that could not be made: nothing was sent |
 //! | either | the refusal of a member that cannot serve it |
+//! | either, to any endpoint | the refusal of its token, once, after a login anew |
 //!
 //! [`crate::error`] explains what each failure means for a request.
+//!
+//! A server refuses a token before it does anything of the request, so this repeats nothing. The login is a request of its
+//! own, of [`Repeat::Always`]: a token that nobody uses ends by itself. Streams that other modules open show the token of
+//! [`Caller::shown`], and log in anew as requests do when they are refused.
 //!
 //! Invariant: a request of [`Repeat::Never`] is put on a connection at most once, or refused before.
 
@@ -14,6 +19,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use bowline_proto::etcdserverpb::AuthenticateRequest;
+use bowline_proto::etcdserverpb::auth_client::AuthClient;
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
@@ -21,6 +28,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use crate::endpoints::Endpoints;
+use crate::login::{Login, Shown, Turn, as_metadata};
 use crate::settings::Settings;
 use crate::{Error, Result};
 
@@ -61,20 +69,15 @@ pub(crate) enum Repeat {
 pub(crate) struct Caller {
     endpoints: Endpoints,
     settings: Settings,
-    token: Option<AsciiMetadataValue>,
+    login: Login,
 }
 
 impl Caller {
     pub(crate) fn new(settings: Settings) -> Result<Caller> {
         let endpoints = Endpoints::new(&settings)?;
-        let token = settings.token.as_deref().map(|token| {
-            token.parse().map_err(|_| Error::InvalidArgument {
-                message: "the token has characters that cannot be sent".to_owned(),
-            })
-        });
         Ok(Caller {
             endpoints,
-            token: token.transpose()?,
+            login: Login::new(&settings)?,
             settings,
         })
     }
@@ -88,16 +91,78 @@ impl Caller {
     }
 
     /// A request with the metadata of this client.
-    pub(crate) fn request<M>(&self, message: M, require_leader: bool) -> Request<M> {
+    pub(crate) fn request<M>(&self, message: M, require_leader: bool, shown: &Shown) -> Request<M> {
         let mut request = Request::new(message);
         let metadata = request.metadata_mut();
-        if let Some(token) = &self.token {
+        if let Some(token) = &shown.token {
             metadata.insert(TOKEN, token.clone());
         }
         if require_leader || self.settings.require_leader {
             metadata.insert(HAS_LEADER, AsciiMetadataValue::from_static("true"));
         }
         request
+    }
+
+    /// What a request shows of this client. Logs in first, if it has a user and this is its first request.
+    pub(crate) async fn shown(&self) -> Result<Shown> {
+        let deadline = Instant::now() + self.settings.request_timeout;
+        self.shown_until(deadline).await
+    }
+
+    async fn shown_until(&self, deadline: Instant) -> Result<Shown> {
+        match self.login.shown() {
+            Some(shown) => Ok(shown),
+            None => Box::pin(self.log_in(None, deadline)).await,
+        }
+    }
+
+    /// What requests show of this client now; `None` before its first login.
+    pub(crate) fn shown_now(&self) -> Option<Shown> {
+        self.login.shown()
+    }
+
+    /// Whether a login may help after this error.
+    pub(crate) fn may_log_in(&self, error: &Error) -> bool {
+        self.login.may_help(error)
+    }
+
+    /// Logs in anew after a server has refused what it was shown.
+    pub(crate) async fn shown_after(&self, refused: &Shown) -> Result<Shown> {
+        let deadline = Instant::now() + self.settings.request_timeout;
+        self.log_in(Some(refused), deadline).await
+    }
+
+    async fn log_in(&self, refused: Option<&Shown>, deadline: Instant) -> Result<Shown> {
+        let turn = match timeout_at(deadline, self.login.turn(refused)).await {
+            Ok(turn) => turn?,
+            Err(_) => return Err(Error::TimedOut),
+        };
+        let turn = match turn {
+            Turn::Done(shown) => return Ok(shown),
+            Turn::Mine(turn) => turn,
+        };
+        let message = AuthenticateRequest {
+            name: turn.user.name.clone(),
+            password: turn.user.password.0.clone(),
+        };
+        let send = |channel, message| async move {
+            AuthClient::new(channel)
+                .authenticate(Request::new(message))
+                .await
+        };
+        let replied = self.attempt(Repeat::Always, deadline, &message, send).await;
+        let outcome = match replied {
+            Ok((reply, _)) => match as_metadata(&reply.token) {
+                Some(token) if !reply.token.is_empty() => Ok(Some(token)),
+                _ => Err(Error::InvalidReply {
+                    message: "the login gave a token that cannot be sent".to_owned(),
+                }),
+            },
+            // There is nobody to log in as. Once there is, a request is refused for want of a user.
+            Err(Error::AuthNotEnabled) => Ok(None),
+            Err(error) => Err(error),
+        };
+        turn.end(outcome)
     }
 
     /// Sends a request and waits for its answer.
@@ -112,6 +177,42 @@ impl Caller {
         M: Message + Clone,
         F: Future<Output = Result<Response<R>, Status>>,
     {
+        let deadline = Instant::now() + self.settings.request_timeout;
+        let mut shown = self.shown_until(deadline).await?;
+        let mut may_log_in = true;
+        loop {
+            let send = |channel, message| {
+                let mut request = self.request(message, false, &shown);
+                if let Some((name, value)) = metadata {
+                    let value = AsciiMetadataValue::from_static(value);
+                    request.metadata_mut().insert(name, value);
+                }
+                send(channel, request)
+            };
+            let replied = self.attempt(repeat, deadline, &message, send).await;
+            match replied {
+                // It was refused before anything of it was done.
+                Err(error) if may_log_in && self.login.may_help(&error) => {
+                    may_log_in = false;
+                    shown = Box::pin(self.log_in(Some(&shown), deadline)).await?;
+                }
+                replied => return replied,
+            }
+        }
+    }
+
+    /// Sends a request until an endpoint has answered it, or no other one may be tried.
+    async fn attempt<M, R, F>(
+        &self,
+        repeat: Repeat,
+        deadline: Instant,
+        message: &M,
+        send: impl Fn(Channel, M) -> F,
+    ) -> Result<(R, MetadataMap)>
+    where
+        M: Message + Clone,
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
         if message.encoded_len() > self.settings.request_bytes_max {
             return Err(Error::RequestTooLarge);
         }
@@ -119,17 +220,11 @@ impl Caller {
             Repeat::Always => error,
             Repeat::Never => error.of_change(),
         };
-        let deadline = Instant::now() + self.settings.request_timeout;
         let mut pause = PAUSE_MIN;
         let mut tries = 0;
         loop {
             let (turn, endpoint) = self.endpoints.current();
-            let mut request = self.request(message.clone(), false);
-            if let Some((name, value)) = metadata {
-                let value = AsciiMetadataValue::from_static(value);
-                request.metadata_mut().insert(name, value);
-            }
-            let sent = timeout_at(deadline, send(endpoint.channel(), request)).await;
+            let sent = timeout_at(deadline, send(endpoint.channel(), message.clone())).await;
             let error = match sent {
                 Ok(Ok(response)) => {
                     let (metadata, message, _) = response.into_parts();

@@ -43,18 +43,20 @@
 //!   a change of members a second time. If no reply confirms or denies it: [`Error::UnknownOutcome`].
 //! - A [`Watcher`] resumes after a broken connection: every change once, in order, or an error.
 //! - A [`KeepAlive`] reports a lease as lost as soon as it may be lost.
+//! - With a [user](ClientBuilder::user), it logs in by itself, and again when a server refuses its token: requests are
+//!   repeated, as they were refused before anything was done, and watches and keep-alives go on.
 //!
 //! # How it is built
 //!
 //! ```text
 //!   builder ──▶ client        the calls a user sees; it hands out the verbs
 //!                 │
-//!   verbs         ▼           kv, graph, transaction, history, lease, watch, cluster, maintenance;
+//!   verbs         ▼           kv, graph, transaction, history, lease, watch, cluster, auth, maintenance;
 //!                 │           a verb holds what it calls with, and knows no client
 //!                 ▼
 //!   v1 ───────▶ caller        the one retry rule
 //!                 ▼
-//!             endpoints       which server, and the connections to it
+//!      login, endpoints       the token that requests show; which server, and the connections to it
 //!                 ▼
 //!          settings, error
 //!                 ▼
@@ -73,9 +75,11 @@
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/graph.md")]
 #[doc = include_str!("../../../docs/guide/from-etcd.md")]
+#[doc = include_str!("../../../docs/guide/users.md")]
 #[doc = include_str!("../../../docs/transactions.md")]
 struct Guides;
 
+pub mod auth;
 mod builder;
 mod caller;
 mod client;
@@ -89,6 +93,7 @@ mod history;
 mod key_range;
 mod kv;
 mod lease;
+mod login;
 mod maintenance;
 mod reply;
 mod settings;

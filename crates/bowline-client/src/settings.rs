@@ -19,10 +19,28 @@ pub(crate) struct Settings {
     pub(crate) connections_per_endpoint: usize,
     pub(crate) request_bytes_max: usize,
     pub(crate) reply_bytes_max: usize,
-    pub(crate) token: Option<String>,
+    pub(crate) token: Option<Secret>,
+    pub(crate) user: Option<User>,
     pub(crate) require_leader: bool,
     pub(crate) connector: Option<Connector>,
     pub(crate) tls: Option<ClientTls>,
+}
+
+/// A text that no output shows: a password or a token.
+#[derive(Clone)]
+pub(crate) struct Secret(pub(crate) String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// The user that a client logs in as.
+#[derive(Debug, Clone)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) password: Secret,
 }
 
 /// Makes connections over something else than TCP.
@@ -48,9 +66,31 @@ impl Default for Settings {
             request_bytes_max: 2 << 20,
             reply_bytes_max: usize::MAX,
             token: None,
+            user: None,
             require_leader: false,
             connector: None,
             tls: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Client;
+
+    /// What is printed for the developer ends in logs.
+    #[tokio::test]
+    async fn neither_passwords_nor_tokens_are_in_debug_output() {
+        let builder = Client::builder()
+            .endpoints(["127.0.0.1:1"])
+            .user("ann", "open sesame")
+            .token("abc.7");
+        let mut shown = format!("{builder:?} {builder:#?}");
+        let client = builder.connect_lazy().unwrap();
+        shown += &format!("{client:?} {:?}", client.caller());
+        assert!(shown.contains("ann"), "{shown}");
+        for secret in ["sesame", "abc.7"] {
+            assert!(!shown.contains(secret), "{shown}");
         }
     }
 }

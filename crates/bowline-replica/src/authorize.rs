@@ -1,75 +1,20 @@
 //! Users in the state of a member: how they are loaded, and the check of a caller's rights.
-//!
-//! [`Newest`] is what the newest state has of leases and blocks, which some rights depend on.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_core::error::Result;
-use bowline_core::graph::{self, block_key};
-use bowline_core::kinds::Kinds;
-use bowline_core::lease::LeaseId;
 use bowline_core::trees::{self, UserRecord};
-use bowline_core::write::lookup::{self, Lookup};
-use bowline_storage::EntryKind;
-use bowline_storage::engine::{Engine, ScanDirection};
+use bowline_storage::engine::ScanDirection;
 use bowline_storage::sync::atomic::Ordering;
-use bowline_types::BlockId;
 
 use super::{Replica, invalid};
+use crate::needs::Need;
+use crate::present::Newest;
 use crate::users::{
-    self, Caller, Need, Present, Session, TokenHash, Users, UsersRefusal, decode_role, decode_user,
+    self, Caller, Session, TokenHash, Users, UsersRefusal, decode_role, decode_user,
 };
-
-/// The newest state.
-pub(crate) struct Newest<'a> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) kinds: &'a Kinds,
-}
-
-impl Present for Newest<'_> {
-    type Error = bowline_core::error::Error;
-
-    fn keys_of_lease(&self, id: i64, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
-        let Some(id) = LeaseId::new(id) else {
-            return Ok(());
-        };
-        let prefix = trees::attachment_prefix(id);
-        lookup::Newest(self.engine).for_each_key(trees::SYSTEM, &prefix, &mut |key| {
-            visit(key.get(prefix.len()..).unwrap_or_default())
-        })
-    }
-
-    fn kinds_of_block(
-        &self,
-        id: BlockId,
-        visit: &mut dyn FnMut(Option<&str>) -> bool,
-    ) -> Result<()> {
-        let key = block_key(id);
-        let record = self.engine.peek_since(trees::BLOCK, &key, 0, |found| {
-            let put = found.filter(|found| found.kind == EntryKind::Put);
-            put.map(|found| found.bytes().to_vec())
-        })?;
-        let Some(record) = record else {
-            return Ok(());
-        };
-        let kinds = graph::block_kinds(&record).ok_or_else(|| invalid("block", &key))?;
-        let mut is_without = true;
-        for kind in kinds.iter() {
-            is_without = false;
-            let name = self.kinds.name(kind);
-            // A kind without a name is not told apart from any: only who may write all of them may write it.
-            if !visit(name.as_deref()) {
-                return Ok(());
-            }
-        }
-        if is_without {
-            visit(None);
-        }
-        Ok(())
-    }
-}
 
 impl Replica {
     /// Loads the users, the roles and the tokens.

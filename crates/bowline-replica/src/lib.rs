@@ -13,8 +13,8 @@
 //!
 //! Reads go through a [`DbReader`], the part of [`Db`] that reads.
 //!
-//! Modules use only modules below them: `applier`; `plan`, `weigh`; `range`, `authorize`; `work`, `codec`, `restore`;
-//! `users` with `command`; `overlay`, `records`, `walked`.
+//! Modules use only modules below them: `applier`, `authorize`; `plan`, `weigh`; `range`, `present`; `needs`; `work`, `codec`,
+//! `restore`; `command`; `users`; `overlay`, `records`, `walked`.
 //!
 //! Invariants:
 //!
@@ -30,8 +30,10 @@ mod command;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod needs;
 mod overlay;
 mod plan;
+mod present;
 mod range;
 mod records;
 mod restore;
@@ -62,11 +64,12 @@ pub use codec::{
     encode_commands,
 };
 pub use command::*;
+pub use needs::{Need, needs, needs_of_txn};
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
 pub use users::{
-    Access, Actor, Caller, Grant, NAME_BYTES_MAX, Need, Permission, ROOT, Rights, Role, Session,
-    TokenChange, TokenHash, User, Users, UsersChange, UsersRefusal, needs, needs_of_txn,
+    Access, Actor, Caller, Grant, NAME_BYTES_MAX, Permission, ROOT, Rights, Role, Session,
+    TokenChange, TokenHash, User, Users, UsersChange, UsersRefusal,
 };
 pub use work::{PROPOSAL_BYTES_MAX, TXN_BYTES_MAX, TXN_KEYS_MAX, Weight};
 

@@ -6,8 +6,8 @@ use bowline::Revision;
 use bowline_client::MemberId;
 use clap::{Args, Subcommand};
 
-use super::RestoredDir;
 use super::global::{CLUSTER, DIRECTORY, without};
+use super::{Auth, RestoredDir, Role, User};
 
 /// Commands that only a cluster has.
 #[derive(Debug, Subcommand)]
@@ -61,6 +61,36 @@ pub enum ClusterCommand {
   bowline alarm disarm"
     )]
     Alarm(Alarm),
+    /// Enable and disable authentication, and show whether it is enabled
+    #[command(
+        subcommand,
+        args = without(&[DIRECTORY]),
+        after_help = "Examples:
+  bowline user add root
+  bowline auth enable
+  bowline auth status --user root"
+    )]
+    Auth(Auth),
+    /// Add, delete, list and change users
+    #[command(
+        subcommand,
+        args = without(&[DIRECTORY]),
+        after_help = "Examples:
+  bowline user add ann
+  bowline user grant-role ann workers
+  bowline user passwd ann --user root"
+    )]
+    User(User),
+    /// Add, delete, list and change roles: what users may do
+    #[command(
+        subcommand,
+        args = without(&[DIRECTORY]),
+        after_help = "Examples:
+  bowline role add workers
+  bowline role grant workers readwrite jobs/ --prefix
+  bowline role get workers"
+    )]
+    Role(Role),
     /// Return the space of deleted entries to the disk, on each endpoint
     #[command(
         args = without(&[DIRECTORY]),

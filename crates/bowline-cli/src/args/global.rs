@@ -7,7 +7,7 @@ use bowline_client::ReadLevel;
 use bowline_client::tls::{ClientOptions, ClientTls, KeyPairFiles};
 use clap::{Arg, Args, Command};
 
-use super::Global;
+use super::{Global, Hidden, name_and_password};
 use crate::exit::{Exit, Failure};
 
 /// Options that name a directory.
@@ -16,12 +16,16 @@ pub(super) const DIRECTORY: &[&str] = &["data_dir"];
 pub(super) const CLUSTER: &[&str] = &[
     "endpoints",
     "read",
+    "login_user",
+    "login_password",
     "cacert",
     "tls_cert",
     "tls_key",
     "insecure_skip_tls_verify",
     "tls_server_name",
 ];
+/// Options that name a user of a cluster.
+pub(super) const LOGIN: &[&str] = &["login_user", "login_password"];
 /// Options that say how results are printed.
 pub(super) const PRINTED: &[&str] = &["output", "quiet", "width"];
 
@@ -59,6 +63,29 @@ pub struct ClusterOptions {
         value_name = "LEVEL"
     )]
     pub read: ReadLevel,
+    /// Log in to the cluster as this user; the password is asked for if it is given nowhere
+    // Commands have users and passwords of their own.
+    #[arg(
+        id = "login_user",
+        long = "user",
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_USER",
+        hide_env_values = true,
+        value_name = "NAME[:PASSWORD]"
+    )]
+    pub user: Option<Hidden>,
+    /// The password of the user; others on this machine can see it, so the environment is the better place
+    #[arg(
+        id = "login_password",
+        long = "password",
+        global = true,
+        help_heading = "Global options",
+        env = "BOWLINE_PASSWORD",
+        hide_env_values = true,
+        value_name = "PASSWORD"
+    )]
+    pub password: Option<Hidden>,
     /// The certificates of the connection.
     #[command(flatten)]
     pub tls: TlsOptions,
@@ -144,5 +171,35 @@ impl TlsOptions {
         });
         tls.map(Some)
             .map_err(|error| Failure::new(Exit::Invalid, error.to_string()))
+    }
+}
+
+/// The user that a command logs in as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoginAs {
+    /// Its name.
+    pub name: String,
+    /// Its password.
+    pub password: Hidden,
+}
+
+impl ClusterOptions {
+    /// The user who is given, with the password, if that is given, too. With a password of its own, all of the user's text
+    /// is the name, as in etcdctl.
+    pub(crate) fn given_user(&self) -> Option<(&str, Option<Hidden>)> {
+        let user = self.user.as_ref()?.reveal();
+        Some(match &self.password {
+            Some(password) => (user, Some(password.clone())),
+            None => name_and_password(user),
+        })
+    }
+
+    /// The user to log in as; `None` where none is given, or no password.
+    pub(crate) fn login(&self) -> Option<LoginAs> {
+        let (name, password) = self.given_user()?;
+        Some(LoginAs {
+            name: name.to_owned(),
+            password: password?,
+        })
     }
 }

@@ -13,6 +13,7 @@ mod graph;
 mod graph_algorithms;
 mod keys;
 mod serve;
+mod users;
 
 use std::path::PathBuf;
 
@@ -23,14 +24,16 @@ pub use files::{
     Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Man, Shell,
     Stats, Tour,
 };
-use global::{CLUSTER, DIRECTORY, PRINTED, without};
-pub use global::{ClusterOptions, TlsOptions};
+use global::{CLUSTER, DIRECTORY, LOGIN, PRINTED, without};
+pub use global::{ClusterOptions, LoginAs, TlsOptions};
 pub use graph::{
     Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Queried, Scope,
 };
 pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
+pub(crate) use users::name_and_password;
+pub use users::{Allowed, Auth, Hidden, Keys, NewPassword, Role, User};
 
 use crate::exit::Exit;
 
@@ -303,7 +306,7 @@ pub enum Command {
     /// Put load on a cluster and measure it, or compare Bowline with etcd
     #[command(
         subcommand,
-        args = without(&[DIRECTORY]),
+        args = without(&[DIRECTORY, LOGIN]),
         after_help = "Examples:
   bowline bench put --conns 10 --clients 100 --total 100000
   bowline bench range --fill --consistency e
@@ -374,6 +377,28 @@ impl Command {
                 | Command::Shell(_)
                 | Command::Completions(_)
         )
+    }
+
+    /// Whether it makes calls of a cluster, and so logs in where a user is given. `is_remote` tells whether a cluster is
+    /// named.
+    pub(crate) fn logs_in(&self, is_remote: bool) -> bool {
+        match self {
+            Command::Remote(cluster::ClusterCommand::Snapshot(snapshot)) => {
+                matches!(snapshot, cluster::Snapshot::Save { .. })
+            }
+            Command::Remote(_) => true,
+            Command::Serve(_)
+            | Command::Cluster(_)
+            | Command::Tour(_)
+            | Command::Bench(_)
+            | Command::Check
+            | Command::Stats(_)
+            | Command::Checkpoint(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+            | Command::Version => false,
+            _ => is_remote,
+        }
     }
 
     /// Whether it works on servers and never on a directory that `--data-dir` names for it to open.

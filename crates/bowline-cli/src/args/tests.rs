@@ -325,3 +325,46 @@ fn hexadecimal_is_decoded_only_if_asked_for() {
         assert!(hex.decode(text).is_err(), "{text}");
     }
 }
+
+/// What is printed for the developer ends in logs and in reports of bugs.
+#[test]
+fn passwords_are_not_in_debug_output() {
+    for line in [
+        "bowline get k --endpoints a:1 --user ann:sesame",
+        "bowline get k --endpoints a:1 --user ann --password sesame",
+        "bowline user add ann:sesame",
+    ] {
+        let cli = parse(line).unwrap();
+        let shown = format!("{cli:?} {:?}", cli.global.cluster.login());
+        assert!(!shown.contains("sesame"), "{shown}");
+    }
+}
+
+#[test]
+fn a_user_may_have_its_password_behind_a_colon_or_apart() {
+    for (given, name, password) in [
+        ("--user ann", "ann", None),
+        ("--user ann:pw:x", "ann", Some("pw:x")),
+        ("--user ann:pw --password x", "ann:pw", Some("x")),
+    ] {
+        let cli = parse(&format!("bowline get k --endpoints a:1 {given}")).unwrap();
+        let (found, secret) = cli.global.cluster.given_user().unwrap();
+        let secret = secret.as_ref().map(Hidden::reveal);
+        assert_eq!((found, secret), (name, password), "{given}");
+    }
+}
+
+/// The user to log in as and the user of a command once had one name in the parser, which then panicked.
+#[test]
+fn the_user_of_a_command_is_not_the_one_who_logs_in() {
+    let line = "bowline user grant-role ann worker --user root:pw";
+    let cli = parse(line).unwrap();
+    let (name, _) = cli.global.cluster.given_user().unwrap();
+    assert_eq!(name, "root");
+    let Command::Remote(cluster::ClusterCommand::User(User::GrantRole { user, role })) =
+        cli.command
+    else {
+        panic!("{line}")
+    };
+    assert_eq!((&*user, &*role), ("ann", "worker"));
+}

@@ -56,9 +56,9 @@ pub(crate) fn compact(context: &mut Context<'_, '_>, args: &Compact) -> Result<(
 }
 
 pub(crate) fn defrag(context: &mut Context<'_, '_>) -> Result<(), Failure> {
-    let tls = context.tls()?;
+    let credentials = context.credentials()?;
     for endpoint in context.endpoints() {
-        let remote = Remote::member(&endpoint, tls.clone())?;
+        let remote = Remote::member(&endpoint, &credentials)?;
         let before = remote.wait(remote.client.status())?.db_size_bytes;
         remote.wait(remote.client.defragment())?;
         let after = remote.wait(remote.client.status())?.db_size_bytes;

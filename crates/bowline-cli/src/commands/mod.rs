@@ -25,3 +25,4 @@ pub(crate) mod serve;
 pub(crate) mod snapshot;
 pub(crate) mod tour;
 pub(crate) mod transfer;
+pub(crate) mod users;

@@ -398,7 +398,7 @@ mod tests {
     use bowline_server::config::{Config, Layers};
 
     use super::*;
-    use crate::remote::Remote;
+    use crate::remote::{Credentials, Remote};
 
     /// A server with a directory of its own, on a runtime of its own.
     struct Served {
@@ -427,7 +427,7 @@ mod tests {
             let config = Config::from_layers(&layers).unwrap();
             let server = runtime.block_on(Server::start(config)).unwrap();
             let endpoint = server.addresses()[0].to_string();
-            let remote = Remote::member(&endpoint, None).unwrap();
+            let remote = Remote::member(&endpoint, &Credentials::default()).unwrap();
             let served = Served {
                 runtime,
                 server: Some(server),

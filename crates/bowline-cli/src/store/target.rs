@@ -100,7 +100,13 @@ impl Target {
             Target::Local(db) => Ok(db.revision()),
             Target::Remote(remote) => {
                 let get = remote.client.get("\0").level(remote.level);
-                Ok(remote.wait(get)?.header.revision)
+                Ok(match remote.outcome(get.into_future())? {
+                    // The user may not read this key, and may know the revision.
+                    Err(Error::PermissionDenied) => {
+                        remote.wait(remote.client.status())?.header.revision
+                    }
+                    read => read?.header.revision,
+                })
             }
         }
     }

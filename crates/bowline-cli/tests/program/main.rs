@@ -23,6 +23,7 @@ mod store_remote;
 mod terminal;
 mod tls;
 mod transfer;
+mod users;
 mod verbs;
 mod width;
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tonic::transport::Channel;
 
+use crate::auth::AuthClient;
 use crate::caller::Caller;
 use crate::graph::GraphClient;
 use crate::kv::{Delete, Get, Put, Txn};
@@ -311,6 +312,21 @@ impl Client {
         GraphClient::new(Arc::clone(&self.caller))
     }
 
+    /// Users, roles and what they may do.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for user in client.auth().user_list().await? {
+    ///     println!("{user}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn auth(&self) -> AuthClient {
+        AuthClient::new(Arc::clone(&self.caller))
+    }
+
     /// The address of the endpoint in use.
     ///
     /// ```no_run
@@ -325,7 +341,7 @@ impl Client {
     }
 
     /// A connection to the endpoint in use, for requests that this client has no verb for: the services
-    /// are in `bowline-proto`. It does not fail over.
+    /// are in `bowline-proto`. It does not fail over, and does not log in: what is sent on it shows no token.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {

@@ -22,6 +22,7 @@ use super::seconds::ttl_of;
 use super::{exact, seconds};
 use crate::caller::{Caller, PAUSE_MIN};
 use crate::endpoints::Endpoint;
+use crate::login::Shown;
 use crate::{Error, Header, LeaseId, Result};
 
 /// Keeps a lease alive until it is dropped. [`Client::keep_alive`](crate::Client::keep_alive) gives one.
@@ -254,6 +255,7 @@ struct Renewer {
 struct Renewals {
     turn: usize,
     endpoint: Arc<Endpoint>,
+    shown: Shown,
     requests: mpsc::Sender<LeaseKeepAliveRequest>,
     replies: Streaming<LeaseKeepAliveResponse>,
 }
@@ -283,7 +285,12 @@ impl Renewer {
                     error
                 }
             };
-            next = Instant::now() + PAUSE_MIN;
+            next = Instant::now()
+                + match cause {
+                    // Each try costs the server the hash of a password.
+                    Error::AuthenticationFailed { .. } => (ttl / 6).max(PAUSE_MIN),
+                    _ => PAUSE_MIN,
+                };
             if next >= until {
                 let cause = Box::new(cause);
                 let _ = state.send(State::Lost(Error::LeaseLost { cause }));
@@ -316,6 +323,24 @@ impl Renewer {
             let ttl = exact::keep_alive_once(&self.caller, self.id).await?;
             return Ok((ttl, sent + ttl));
         }
+        let mut shown = match &self.stream {
+            Some(stream) => stream.shown.clone(),
+            None => self.caller.shown().await?,
+        };
+        let ttl = match self.renew_on_stream(&shown).await {
+            // The token has expired, or is of an older password. The lease was not looked at.
+            Err(error) if self.caller.may_log_in(&error) => {
+                self.stream = None;
+                shown = self.caller.shown_after(&shown).await?;
+                self.renew_on_stream(&shown).await?
+            }
+            renewed => renewed?,
+        };
+        Ok((ttl, sent + ttl))
+    }
+
+    /// Sends a renewal on the stream, or on a new one.
+    async fn renew_on_stream(&mut self, shown: &Shown) -> Result<Duration> {
         let request = LeaseKeepAliveRequest { id: self.id.get() };
         if let Some(stream) = &mut self.stream
             && stream.requests.send(request).await.is_err()
@@ -324,23 +349,22 @@ impl Renewer {
         }
         let stream = match &mut self.stream {
             Some(stream) => stream,
-            empty => empty.insert(open(&self.caller, request).await?),
+            empty => empty.insert(open(&self.caller, request, shown.clone()).await?),
         };
         let reply = stream.replies.message().await;
         let reply =
             reply.map_err(|status| Error::from_status(&status, stream.endpoint.address()))?;
-        let ttl = ttl_of(reply)?;
-        Ok((ttl, sent + ttl))
+        ttl_of(reply)
     }
 }
 
 /// Opens a stream with its first renewal in it: a server may answer nothing before it has one.
-async fn open(caller: &Caller, first: LeaseKeepAliveRequest) -> Result<Renewals> {
+async fn open(caller: &Caller, first: LeaseKeepAliveRequest, shown: Shown) -> Result<Renewals> {
     let (turn, endpoint) = caller.endpoints().current();
     let (requests, receiver) = mpsc::channel(1);
     // There is room for one.
     let _ = requests.send(first).await;
-    let request = caller.request(ReceiverStream::new(receiver), true);
+    let request = caller.request(ReceiverStream::new(receiver), true, &shown);
     let replies = LeaseClient::new(endpoint.channel())
         .lease_keep_alive(request)
         .await
@@ -349,6 +373,7 @@ async fn open(caller: &Caller, first: LeaseKeepAliveRequest) -> Result<Renewals>
     Ok(Renewals {
         turn,
         endpoint,
+        shown,
         requests,
         replies,
     })

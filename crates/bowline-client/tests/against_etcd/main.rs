@@ -12,6 +12,7 @@ mod leases;
 mod members;
 mod proxy;
 mod server;
+mod users;
 mod watches;
 
 use std::future::Future;
@@ -20,6 +21,15 @@ use server::Cluster;
 
 /// Runs a test against a cluster of `size` nodes, if there is a server to run.
 fn with_cluster<F: Future<Output = ()>>(size: usize, test: impl FnOnce(Cluster) -> F) {
+    with_cluster_of(size, &[], test);
+}
+
+/// The same with further flags, which must be etcd's.
+fn with_cluster_of<F: Future<Output = ()>>(
+    size: usize,
+    flags: &[&str],
+    test: impl FnOnce(Cluster) -> F,
+) {
     let Some(program) = server::program() else {
         return bowline_testing::skip(bowline_testing::etcd::MISSING);
     };
@@ -29,7 +39,7 @@ fn with_cluster<F: Future<Output = ()>>(size: usize, test: impl FnOnce(Cluster) 
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let cluster = Cluster::start(program, size).await;
+        let cluster = Cluster::start(program, size, flags).await;
         test(cluster).await;
     });
 }

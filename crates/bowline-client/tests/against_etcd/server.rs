@@ -39,6 +39,8 @@ pub(crate) struct Cluster {
     program: Program,
     directory: tempfile::TempDir,
     nodes: Vec<Node>,
+    /// Further flags of each node.
+    flags: Vec<String>,
 }
 
 struct Node {
@@ -49,7 +51,7 @@ struct Node {
 
 impl Cluster {
     /// Starts `size` nodes, and waits until they have a leader.
-    pub(crate) async fn start(program: Program, size: usize) -> Cluster {
+    pub(crate) async fn start(program: Program, size: usize, flags: &[&str]) -> Cluster {
         let node = |_| Node {
             client_port: free_port(),
             peer_port: free_port(),
@@ -59,6 +61,7 @@ impl Cluster {
             program,
             directory: tempfile::tempdir().expect("a temporary directory"),
             nodes: (0..size).map(node).collect(),
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
         };
         for index in 0..size {
             cluster.run(index);
@@ -100,7 +103,8 @@ impl Cluster {
                 "new",
                 "--initial-cluster-token",
                 "test",
-            ]);
+            ])
+            .args(&self.flags);
         self.nodes[index].child = Some(command.spawn().expect("the server starts"));
     }
 

@@ -26,6 +26,7 @@
 
 mod abdication;
 mod admission;
+mod asking;
 mod caller;
 mod client;
 mod comparison;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Effect, Planner, Stop};
-use crate::authorize::Newest;
 use crate::command::{Command, Outcome, Refusal};
+use crate::present::Newest;
 use crate::users::{
     Actor, RecordKey, Session, TOKENS_MAX, TokenChange, TokenHash, UsersChange, UsersRefusal,
     decode_token, encode_token,

@@ -18,7 +18,7 @@
 //! | part | where |
 //! |---|---|
 //! | spans of keys and of names, and what a user's roles allow | `rights` |
-//! | what a command needs: one exhaustive function | `needs` |
+//! | what a command needs: one exhaustive function | [`needs`](crate::needs) |
 //! | users and roles, and how a change is decided | `state` |
 //! | changes, actors and their encoding | `change` |
 //! | tokens and the sessions that they stand for | `tokens` |
@@ -32,7 +32,6 @@
 //! - A token is in the state by its SHA-256 alone: a copy of the data lets nobody in.
 
 mod change;
-mod needs;
 mod rights;
 mod state;
 #[cfg(test)]
@@ -40,8 +39,6 @@ pub(crate) mod tests;
 mod tokens;
 
 pub use change::{Actor, TokenChange, TokenHash, UsersChange};
-pub(crate) use needs::Present;
-pub use needs::{Need, needs, needs_of_txn};
 pub use rights::{Access, Grant, Permission, Rights};
 pub(crate) use state::{RecordKey, decode_role, decode_user, put_permission, read_permission};
 pub use state::{Role, User, Users};

@@ -344,7 +344,14 @@ async fn every_method_lets_in_whom_it_should_and_nobody_else() {
     let server = TestServer::start().await;
     let context = server.context();
     let client = context.client.by(&Caller::Process);
-    let change = async |change: UsersChange| drop(client.change_users(change).await.unwrap());
+    // Users come once the member has announced that it knows their commands.
+    let change = async |change: UsersChange| {
+        let begun = std::time::Instant::now();
+        while let Err(error) = client.change_users(change.clone()).await {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
     let grant = Grant::ReadWrite;
     let of_rich = [
         Permission::Keys {

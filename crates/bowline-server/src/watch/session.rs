@@ -134,7 +134,9 @@ impl WatchSession {
             return self.refuse(&Fault::Compacted.parts().1);
         }
         if let Err(refused) = self.rights.check(&request.key, &request.range_end) {
-            return self.refuse(refused.message());
+            // etcd's clients tell by this very text whether to log in anew.
+            let (code, text) = (refused.code(), refused.message());
+            return self.refuse(&format!("rpc error: code = {code:?} desc = {text}"));
         }
         let Some(span) = Span::new(&request.key, &request.range_end) else {
             return self.refuse("mvcc: watcher range is empty");

@@ -1,17 +1,26 @@
 //! The real etcdctl, where it is installed.
 
+use std::process::Stdio;
+
+use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 use crate::support::start;
 
+/// Whether it is there; says that the test is skipped if it is not.
+fn is_installed() -> bool {
+    let found = std::process::Command::new("etcdctl")
+        .arg("version")
+        .output();
+    if found.is_err() {
+        bowline_testing::skip("etcdctl is not installed");
+    }
+    found.is_ok()
+}
+
 #[tokio::test]
 async fn etcdctl_is_served() {
-    if std::process::Command::new("etcdctl")
-        .arg("version")
-        .output()
-        .is_err()
-    {
-        bowline_testing::skip("etcdctl is not installed");
+    if !is_installed() {
         return;
     }
     let running = start(&[]).await;
@@ -66,4 +75,96 @@ async fn etcdctl_is_served() {
     let (saved, errors) = ctl(&format!("snapshot save {}", file.display())).await;
     assert!(saved.contains("Snapshot saved"), "{saved} {errors}");
     assert_eq!(std::fs::metadata(&file).unwrap().len() % 512, 32);
+}
+
+/// Its commands about users, and what its users may do.
+#[tokio::test]
+async fn etcdctl_manages_users_and_logs_in() {
+    if !is_installed() {
+        return;
+    }
+    let running = start(&[]).await;
+    let endpoint = running.address();
+    // Both of its outputs, one after the other.
+    let ctl = async |user: &str, line: &str, input: &str| {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args([
+            "--endpoints",
+            &endpoint,
+            "--command-timeout",
+            "20s",
+        ]);
+        if !user.is_empty() {
+            command.args(["--user", user]);
+        }
+        let mut child = command
+            .args(line.split_whitespace())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // One that reads nothing may have ended.
+        let _ = stdin.write_all(input.as_bytes()).await;
+        drop(stdin);
+        let output = child.wait_with_output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let (root, ann) = ("root:secret", "ann:pw");
+    for (user, line, expected) in [
+        ("", "user add root:secret", "User root created"),
+        ("", "user add ann:pw", "User ann created"),
+        ("", "role add worker", "Role worker created"),
+        (
+            "",
+            "role grant-permission worker readwrite own/ --prefix=true",
+            "Role worker updated",
+        ),
+        (
+            "",
+            "role grant-permission worker read shared",
+            "Role worker updated",
+        ),
+        (
+            "",
+            "user grant-role ann worker",
+            "Role worker is granted to user ann",
+        ),
+        ("", "user get ann", "Roles: worker"),
+        ("", "put shared 1", "OK"),
+        // It grants the role root, which is missing.
+        (root, "auth enable", "Authentication Enabled"),
+        ("", "get shared", "user name is empty"),
+        ("ann:wrong", "get shared", "invalid user ID or password"),
+        (ann, "put own/a 1", "OK"),
+        (ann, "get shared", "shared\n1"),
+        (ann, "put shared 2", "permission denied"),
+        (ann, "get own --prefix", "permission denied"),
+        (ann, "user list", "permission denied"),
+        (ann, "user get ann", "Roles: worker"),
+        (ann, "lease grant 100", "granted with TTL(100s)"),
+        (root, "role get worker", "own/"),
+        (root, "user list", "ann\nroot"),
+        (root, "endpoint status", "3.7.3"),
+        (root, "compact 1", "ompact"),
+        (root, "role revoke-permission worker shared", "shared"),
+        (ann, "get shared", "permission denied"),
+        (
+            root,
+            "user passwd ann --interactive=false",
+            "Password updated",
+        ),
+        (ann, "get own/a", "invalid user ID or password"),
+        ("ann:new", "get own/a", "own/a\n1"),
+        (root, "user delete ann", "User ann deleted"),
+        (root, "user delete root", "invalid auth management"),
+        (root, "auth disable", "Authentication Disabled"),
+        ("", "get own/a", "own/a\n1"),
+    ] {
+        let input = if line.contains("passwd") { "new\n" } else { "" };
+        let shown = ctl(user, line, input).await;
+        assert!(shown.contains(expected), "{user} {line}: {shown}");
+    }
 }

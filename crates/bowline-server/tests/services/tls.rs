@@ -474,13 +474,13 @@ async fn the_names_of_a_certificate_stand_for_a_user() {
     certificates.issue(&Request::client("mallory"), "mallory");
     let secure = certificates.start(&[]).await;
     let node = secure.server.client();
-    let change = async |change| {
-        drop(
-            node.by(&Caller::Process)
-                .change_users(change)
-                .await
-                .unwrap(),
-        )
+    // Users come once the member has announced that it knows their commands.
+    let change = async |change: UsersChange| {
+        let begun = Instant::now();
+        while let Err(error) = node.by(&Caller::Process).change_users(change.clone()).await {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{error}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
     };
     for name in ["root", "alice"] {
         let (password, user) = (None, name.to_owned());

@@ -23,6 +23,7 @@ use super::Batch;
 use super::subscription::{Place, Step, Subscription};
 use crate::caller::{Caller, PAUSE_MAX, PAUSE_MIN};
 use crate::endpoints::Endpoint;
+use crate::login::Shown;
 use crate::{Error, Result};
 
 /// The way to a driver. The task ends when the last one is dropped.
@@ -132,6 +133,12 @@ struct Driver {
     requests: Option<mpsc::UnboundedSender<WatchRequest>>,
     next_watch_id: i64,
     pause: Duration,
+    /// Whether a server has confirmed a watch on this stream.
+    is_accepted: bool,
+    /// What a server has refused, until there is a stream with another token.
+    refused: Option<Shown>,
+    /// Whether the client has logged in anew since a server has confirmed a watch: a second refusal is final.
+    is_login_new: bool,
 }
 
 /// The stream, or the state without one.
@@ -145,6 +152,7 @@ enum Link {
 /// An open stream.
 struct Opened {
     endpoint: Arc<Endpoint>,
+    shown: Shown,
     messages: Box<Streaming<WatchResponse>>,
 }
 
@@ -194,6 +202,9 @@ impl Driver {
             requests: None,
             next_watch_id: 1,
             pause: PAUSE_MIN,
+            is_accepted: false,
+            refused: None,
+            is_login_new: false,
         }
     }
 
@@ -226,19 +237,25 @@ impl Driver {
         for id in ids {
             self.create(id);
         }
+        self.is_accepted = false;
         let (turn, endpoint) = self.caller.endpoints().current();
-        let request = self
-            .caller
-            .request(UnboundedReceiverStream::new(receiver), true);
-        let request_timeout = self.caller.settings().request_timeout;
+        let caller = Arc::clone(&self.caller);
+        let refused = self.refused.clone();
         Link::Opening(
             turn,
             Box::pin(async move {
+                let shown = match &refused {
+                    Some(refused) => caller.shown_after(refused).await?,
+                    None => caller.shown().await?,
+                };
+                let request = caller.request(UnboundedReceiverStream::new(receiver), true, &shown);
                 let mut client =
                     WatchClient::new(endpoint.channel()).max_decoding_message_size(usize::MAX);
+                let request_timeout = caller.settings().request_timeout;
                 match timeout(request_timeout, client.watch(request)).await {
                     Ok(Ok(response)) => Ok(Opened {
                         endpoint,
+                        shown,
                         messages: Box::new(response.into_inner()),
                     }),
                     Ok(Err(status)) => Err(Error::from_status(&status, endpoint.address())),
@@ -255,6 +272,7 @@ impl Driver {
                 return;
             }
             LinkEvent::Opened(Ok(open)) => {
+                self.is_login_new |= self.refused.take().is_some();
                 *link = Link::Open(link.turn().unwrap_or_default(), open);
                 return;
             }
@@ -269,11 +287,23 @@ impl Driver {
             LinkEvent::Opened(Err(error)) | LinkEvent::Message(Err(error)) => error,
         };
         tracing::debug!(error = %failed, "a stream of watches broke");
-        if let Some(turn) = link.turn() {
+        let is_final = self.is_final(&failed);
+        if !is_final && self.caller.may_log_in(&failed) {
+            self.refused = match link {
+                Link::Open(_, open) => Some(open.shown.clone()),
+                _ => self.caller.shown_now(),
+            };
+            self.reset();
+            *link = Link::Closed;
+            return;
+        }
+        // What a user may watch, every endpoint knows.
+        let is_of_endpoint = !matches!(failed, Error::PermissionDenied);
+        if let Some(turn) = link.turn().filter(|_| is_of_endpoint) {
             self.caller.endpoints().leave(turn);
         }
         self.reset();
-        if is_final(&failed) {
+        if is_final {
             let ids: Vec<u64> = self.watches.keys().copied().collect();
             for id in ids {
                 self.end(id, failed.clone());
@@ -282,6 +312,21 @@ impl Driver {
         self.shared.set_last_error(Some(failed));
         *link = Link::Pausing(Box::pin(sleep(self.pause)));
         self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+
+    /// Whether every endpoint would refuse these watches, also after a login anew.
+    ///
+    /// A server ends a stream on which one watch is not allowed any more. The others are created again, and that one is
+    /// refused by itself.
+    fn is_final(&self, error: &Error) -> bool {
+        match error {
+            Error::PermissionDenied => !self.is_accepted,
+            Error::InvalidToken | Error::UserRequired => {
+                self.is_login_new || !self.caller.may_log_in(error)
+            }
+            Error::AuthenticationFailed { .. } | Error::Unimplemented { .. } => true,
+            _ => false,
+        }
     }
 
     /// Forgets the stream.
@@ -432,6 +477,8 @@ impl Driver {
         match step {
             Step::Nothing => {}
             Step::Begun => {
+                self.is_accepted = true;
+                self.is_login_new = false;
                 watch.is_confirmed = true;
                 if let Some(begun) = watch.begun.take() {
                     // A watcher that stopped waiting removes itself.
@@ -445,6 +492,10 @@ impl Driver {
             }
             Step::Deliver { batch, before } => self.deliver(id, batch, before),
             Step::Leave(error) => return Some(error),
+            // The whole stream has shown the same token.
+            Step::End(error) if self.caller.may_log_in(&error) && !self.is_final(&error) => {
+                return Some(error);
+            }
             Step::End(error) => self.end(id, error),
         }
         None
@@ -489,17 +540,6 @@ impl Driver {
             None => drop(watch.sender.try_send(Err(error))),
         }
     }
-}
-
-/// Whether every endpoint would refuse these watches.
-fn is_final(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::PermissionDenied
-            | Error::InvalidToken
-            | Error::AuthenticationFailed { .. }
-            | Error::Unimplemented { .. }
-    )
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::command::{
     Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op, PutOp,
     RangeOp, Relation, Target, Txn,
 };
+use crate::needs::Present;
 
 /// The least, the greatest and two that touch.
 const BYTES: [u8; 4] = [0, b'a', b'b', 0xff];

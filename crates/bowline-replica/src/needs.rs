@@ -16,8 +16,8 @@
 
 use bowline_types::{BlockId, GraphWrite};
 
-use super::{Access, Rights, UsersRefusal};
 use crate::command::{Command, Commit, CommitRead, CommitWrite, Op, PutOp, Txn};
+use crate::users::{Access, Rights, UsersRefusal};
 
 /// A right that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
