@@ -17,9 +17,9 @@ use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
 use crate::credentials::Renewals;
-use crate::login::Hashing;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
+use crate::passwords::Hashing;
 use crate::read_threads::{ReadThreads, long_threads_max, wide_threads_max};
 use crate::reply_header::ReplyHeader;
 use crate::settings::Settings;

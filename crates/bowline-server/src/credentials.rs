@@ -1,46 +1,31 @@
-//! [`Credentials`]: who a client says that it is, and the [`Caller`] that this stands for.
+//! [`Credentials`]: what a client shows of itself in the metadata of a call.
 //!
 //! A token comes in the metadata `token`, or `authorization`, as the JSON gateway passes it on. It is looked up by its
-//! SHA-256 once for each head of a request that a connection keeps; after that a call costs two loads and a look at the
-//! clock. While authentication is not enabled, a token is ignored, as in etcd.
-//!
-//! A member may not have applied a login yet that another member has answered. So a token is refused only after the member
-//! has caught up with the cluster.
-//!
-//! Without a token, the certificate that the client of a connection has shown stands for a user (`--client-cert-auth`): that
-//! of its common name, as in etcd, or else the first of its URIs and host names that is a user's name.
-//!
-//! A token that is used in the second half of its time is renewed, so that a client that works is not logged out.
+//! SHA-256 once for each head of a request that a connection keeps; see [`crate::callers`].
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use bowline_cluster::{LocalClient, ReadLevel};
-use bowline_replica::{Caller, Command, Session, TokenChange, TokenHash, UsersRefusal};
+use bowline_replica::{Session, TokenHash};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use tonic::Status;
 use tonic::metadata::MetadataMap;
-
-use crate::context::Context;
-use crate::memory::current_account;
-use crate::status::{Fault, status};
 
 /// A longer token is none of this server's.
 const TOKEN_BYTES_MAX: usize = 1 << 10;
 
 /// A token, with the session that it was found to stand for.
-struct Token {
-    hash: TokenHash,
-    session: Mutex<Option<Arc<Session>>>,
+pub(crate) struct Token {
+    pub(crate) hash: TokenHash,
+    /// The session that it was found to stand for last.
+    pub(crate) session: Mutex<Option<Arc<Session>>>,
 }
 
 /// What a client shows of itself.
 #[derive(Clone, Default)]
 pub(crate) struct Credentials {
-    token: Option<Arc<Token>>,
+    pub(crate) token: Option<Arc<Token>>,
 }
 
 /// Tokens are secret.
@@ -83,135 +68,4 @@ impl Credentials {
 
 /// The renewals of tokens under way.
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(Mutex<HashSet<TokenHash>>);
-
-impl Context {
-    /// Who makes a call.
-    pub(crate) async fn caller(&self, credentials: &Credentials) -> Result<Caller, Status> {
-        match self.known_caller(credentials) {
-            Some(caller) => Ok(caller),
-            None => Box::pin(self.sought_caller(credentials)).await,
-        }
-    }
-
-    /// Who makes a call with this metadata.
-    pub(crate) async fn caller_of(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
-        if !self.client.are_users_enabled() {
-            return Ok(Caller::Nobody);
-        }
-        self.caller(&Credentials::of(metadata)).await
-    }
-
-    /// Who makes a call, if this member knows; `None` for a token that it does not know, or whose time is over.
-    pub(crate) fn known_caller(&self, credentials: &Credentials) -> Option<Caller> {
-        if !self.client.are_users_enabled() {
-            return Some(Caller::Nobody);
-        }
-        let Some(token) = &credentials.token else {
-            return Some(self.caller_of_certificate());
-        };
-        let now_ms = self.client.clock().wall_ms();
-        let mut kept = token.session.lock();
-        if !kept
-            .as_ref()
-            .is_some_and(|session| session.is_valid(now_ms))
-        {
-            let found = self.client.session(&token.hash);
-            *kept = found.filter(|session| session.is_valid(now_ms));
-        }
-        let session = kept.clone()?;
-        drop(kept);
-        self.renew_if_due(&session, now_ms);
-        Some(Caller::User(session))
-    }
-
-    /// The user of the certificate that the connection's client has shown, if it has.
-    fn caller_of_certificate(&self) -> Caller {
-        let account = current_account(&self.memory);
-        let Some(identity) = account.identity() else {
-            return Caller::Nobody;
-        };
-        if let Some(session) = account.certificate_session() {
-            return Caller::User(session);
-        }
-        let name = match &identity.common_name {
-            Some(name) => Some(name),
-            None => {
-                let users = self.client.users();
-                let mut names = identity.uris.iter().chain(&identity.dns_names);
-                names.find(|name| users.user(name).is_some())
-            }
-        };
-        name.map_or(Caller::Nobody, |name| {
-            Caller::User(account.begin_certificate_session(name))
-        })
-    }
-
-    /// Who makes a call, once this member has caught up.
-    async fn sought_caller(&self, credentials: &Credentials) -> Result<Caller, Status> {
-        let barrier = self.client.read_barrier(ReadLevel::Linearizable).await;
-        barrier.map_err(status)?;
-        let known = self.known_caller(credentials);
-        known.ok_or_else(|| Fault::from(UsersRefusal::InvalidToken).into())
-    }
-
-    /// Renews a token that is in use in the second half of its time.
-    fn renew_if_due(&self, session: &Session, now_ms: u64) {
-        let ttl_ms = ms(self.settings.auth_token_ttl);
-        let Some(token) = session.token() else {
-            return;
-        };
-        if session.expires_ms().saturating_sub(now_ms) >= ttl_ms / 2 {
-            return;
-        }
-        let renewals = self.renewals.clone();
-        if !renewals.0.lock().insert(*token) {
-            return;
-        }
-        let (client, token) = (self.client.clone(), *token);
-        let expires_ms = now_ms.saturating_add(ttl_ms);
-        tokio::spawn(async move {
-            let renewal = TokenChange::Renew { token, expires_ms };
-            // A failure is made good by the next call.
-            if let Err(error) = change_tokens(&client, renewal).await {
-                tracing::debug!(%error, "a token was not renewed");
-            }
-            renewals.0.lock().remove(&token);
-        });
-    }
-
-    /// Removes tokens whose time is over, on the leader, until the server stops.
-    pub(crate) async fn expire_tokens(self: Arc<Context>) {
-        const INTERVAL: Duration = Duration::from_secs(10);
-        let mut stopping = self.stopping();
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(INTERVAL) => {}
-                () = crate::context::stopped(&mut stopping) => return,
-            }
-            let before_ms = self.client.clock().wall_ms();
-            if !self.leads() || !self.client.has_expired_tokens(before_ms) {
-                continue;
-            }
-            let expiry = TokenChange::Expire { before_ms };
-            if let Err(error) = change_tokens(&self.client, expiry).await {
-                tracing::debug!(%error, "tokens whose time is over were not removed");
-            }
-        }
-    }
-}
-
-/// Changes tokens, by this member's process.
-pub(crate) async fn change_tokens(
-    client: &LocalClient,
-    change: TokenChange,
-) -> bowline_cluster::Result<()> {
-    let client = client.by(&Caller::Process);
-    let applied = client.execute(Command::Tokens(change)).await?;
-    applied.reply.result.map(drop).map_err(Into::into)
-}
-
-/// A duration in milliseconds.
-pub(crate) fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
+pub(crate) struct Renewals(pub(crate) Mutex<HashSet<TokenHash>>);

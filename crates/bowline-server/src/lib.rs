@@ -36,6 +36,7 @@
 #![recursion_limit = "256"]
 
 mod auto_compaction;
+mod callers;
 pub mod config;
 mod context;
 mod convert;
@@ -52,6 +53,7 @@ mod memory;
 mod metrics;
 mod notify;
 mod open_files;
+mod passwords;
 mod read_threads;
 mod reply_header;
 mod restore;

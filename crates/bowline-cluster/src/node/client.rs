@@ -23,7 +23,7 @@ use super::proposer::{Proposer, command_bytes, is_too_deep};
 use super::reads::{Read, ReadPoint, ReadRounds};
 use crate::error::{Error, Result};
 use crate::in_place::in_place;
-use crate::peer::{self, PeerMetrics, is_unsent};
+use crate::peer::{self, PeerMetrics};
 use crate::raft::waiters::Applied;
 use crate::types::NodeId;
 

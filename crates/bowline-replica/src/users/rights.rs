@@ -70,8 +70,7 @@ impl Permission {
     }
 
     /// Whether both are on the same keys or kinds.
-    #[must_use]
-    pub fn is_on_the_same(&self, other: &Permission) -> bool {
+    pub(crate) fn is_on_the_same(&self, other: &Permission) -> bool {
         match (self, other) {
             (
                 Permission::Keys { key, range_end, .. },
@@ -225,14 +224,12 @@ impl Rights {
     }
 
     /// Whether an access to all keys of a range is allowed. The range is given as in etcd.
-    #[must_use]
-    pub fn allows_keys(&self, access: Access, key: &[u8], range_end: &[u8]) -> bool {
+    pub(crate) fn allows_keys(&self, access: Access, key: &[u8], range_end: &[u8]) -> bool {
         self.is_root || self.keys[access as usize].contains(key, range_end)
     }
 
     /// Whether an access to blocks or edges of a kind is allowed; `None` is all kinds, and blocks without one.
-    #[must_use]
-    pub fn allows_kind(&self, access: Access, kind: Option<&str>) -> bool {
+    pub(crate) fn allows_kind(&self, access: Access, kind: Option<&str>) -> bool {
         let spans = &self.kinds[access as usize];
         self.is_root
             || match kind {

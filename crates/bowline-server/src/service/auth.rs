@@ -174,7 +174,7 @@ impl Auth for AuthService {
         let is_without = asked.options.is_some_and(|options| options.no_password);
         let password = match is_without {
             true => None,
-            false => Some(self.context.hash_password(asked.password).await?),
+            false => Some(self.context.hashing.hash_password(asked.password).await?),
         };
         let name = asked.name;
         let change = UsersChange::AddUser { name, password };
@@ -233,7 +233,7 @@ impl Auth for AuthService {
     ) -> Result<Response<pb::AuthUserChangePasswordResponse>, Status> {
         let (metadata, _, asked) = request.into_parts();
         check(&self.context, &metadata)?;
-        let password = self.context.hash_password(asked.password).await?;
+        let password = self.context.hashing.hash_password(asked.password).await?;
         let name = asked.name;
         let change = UsersChange::ChangePassword { name, password };
         let applied = self.change(&metadata, change).await?;

@@ -44,7 +44,6 @@ pub(crate) use lock::LockService;
 pub(crate) use long_range::LongReply;
 pub(crate) use maintenance::MaintenanceService;
 pub(crate) use members::MembersService;
-pub(crate) use reading::turn_within;
 pub(crate) use reflection::Reflection;
 pub(crate) use store::StoreService;
 pub(crate) use watch::WatchService;

@@ -110,7 +110,7 @@ pub(super) async fn turn_of(
 }
 
 /// Waits for a turn, up to a timeout.
-pub(crate) async fn turn_within(
+pub(super) async fn turn_within(
     turns: &Arc<Semaphore>,
     wait_max: Duration,
 ) -> Result<OwnedSemaphorePermit, Status> {
