@@ -252,8 +252,7 @@ impl Server {
     }
 
     /// Whether any port has certificates.
-    #[must_use]
-    pub fn has_certificates(&self) -> bool {
+    pub(crate) fn has_certificates(&self) -> bool {
         !self.certificates.all.is_empty()
     }
 

@@ -127,6 +127,7 @@ impl Request {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
 fn making(error: rcgen::Error) -> TlsError {
     TlsError::Making(error.to_string())
 }

@@ -110,7 +110,7 @@ impl Content {
         digest.update(&self.bytes);
     }
 
-    fn malformed(&self, reason: impl ToString) -> TlsError {
+    fn malformed(&self, reason: &impl ToString) -> TlsError {
         TlsError::Malformed {
             path: self.path.clone(),
             reason: reason.to_string(),
@@ -139,7 +139,7 @@ impl Content {
         let all = CertificateDer::pem_slice_iter(&self.bytes);
         let all: Vec<_> = all
             .collect::<Result<_, _>>()
-            .map_err(|error| self.malformed(error))?;
+            .map_err(|error| self.malformed(&error))?;
         match all.is_empty() {
             true => Err(self.empty(CERTIFICATE)),
             false => Ok(all),
@@ -171,7 +171,7 @@ impl Content {
     /// From when until when a certificate is valid, in seconds of Unix time.
     fn times(&self, certificate: &CertificateDer<'_>) -> Result<(i64, i64), TlsError> {
         let (_, parsed) =
-            X509Certificate::from_der(certificate).map_err(|error| self.malformed(error))?;
+            X509Certificate::from_der(certificate).map_err(|error| self.malformed(&error))?;
         let valid = parsed.validity();
         Ok((valid.not_before.timestamp(), valid.not_after.timestamp()))
     }
@@ -192,7 +192,7 @@ impl Content {
         match PrivateKeyDer::from_pem_slice(&self.bytes) {
             Ok(key) => Ok(key),
             Err(rustls::pki_types::pem::Error::NoItemsFound) => Err(self.empty(KEY)),
-            Err(error) => Err(self.malformed(error)),
+            Err(error) => Err(self.malformed(&error)),
         }
     }
 
@@ -209,7 +209,7 @@ impl Content {
             }
             store
                 .add(certificate)
-                .map_err(|error| self.malformed(error))?;
+                .map_err(|error| self.malformed(&error))?;
         }
         match ended {
             Some(until) if !is_any_valid => Err(TlsError::Expired {
@@ -228,7 +228,7 @@ impl Content {
         let all = CertificateRevocationListDer::pem_slice_iter(&self.bytes);
         let mut all: Vec<_> = all
             .collect::<Result<_, _>>()
-            .map_err(|error| self.malformed(error))?;
+            .map_err(|error| self.malformed(&error))?;
         // DER begins with a sequence.
         if all.is_empty() && self.bytes.first() == Some(&0x30) {
             all.push(CertificateRevocationListDer::from(self.bytes.clone()));
@@ -238,8 +238,8 @@ impl Content {
         }
         let issuers = authorities.certificates()?;
         for list in &all {
-            let (_, list) =
-                CertificateRevocationList::from_der(list).map_err(|error| self.malformed(error))?;
+            let (_, list) = CertificateRevocationList::from_der(list)
+                .map_err(|error| self.malformed(&error))?;
             let is_known = issuers.iter().any(|issuer| {
                 X509Certificate::from_der(issuer).is_ok_and(|(_, issuer)| {
                     issuer.subject() == list.issuer()
@@ -280,7 +280,7 @@ pub(crate) fn key_pair(
             certificate: certificate.path.clone(),
             key: key.path.clone(),
         },
-        error => key.malformed(error),
+        error => key.malformed(&error),
     })?;
     let seconds = u64::try_from(expires).unwrap_or(0);
     Ok((pair, UNIX_EPOCH + std::time::Duration::from_secs(seconds)))

@@ -85,7 +85,7 @@ fn a_trial_with_certificates_from_the_first_command_to_the_last() {
         .env("BOWLINE_KEY", "pki/alice.key")
         .output()
         .unwrap();
-    assert_eq!(found.stdout, b"hello\n");
+    assert_eq!(found.stdout, b"hello");
     // What is missing or wrong is said.
     for (options, code, reason) in [
         ("--cacert pki/ca.crt", 9, "asks for a client's certificate"),

@@ -120,8 +120,12 @@ impl Config {
             "" => Vec::new(),
             _ => layers.parse("listen-metrics-urls", url_list)?,
         };
-        let client_tls = tls::of_clients(layers, &listen_clients, &listen_metrics)?;
-        let peer_tls = tls::of_peers(layers, &listen_peers)?;
+        let text = |key: &str| layers.text(key);
+        let texts = tls::Texts::new(&text);
+        let wrong = |(key, reason): tls::Wrong| layers.wrong(key, reason);
+        let client_tls =
+            tls::of_clients(&texts, &listen_clients, &listen_metrics).map_err(wrong)?;
+        let peer_tls = tls::of_peers(&texts, &listen_peers).map_err(wrong)?;
         let texts = |urls: &[Url]| urls.iter().map(ToString::to_string).collect::<Vec<_>>();
         let initial_cluster = if layers.text("initial-cluster").is_empty() {
             let own = peer_urls.iter();

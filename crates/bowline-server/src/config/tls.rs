@@ -12,8 +12,35 @@ use bowline_tls::{
 };
 
 use super::parse::{number, one_of};
-use super::{ConfigError, Layers};
 use crate::url::Url;
+
+/// A setting, and what is wrong with its value.
+pub(super) type Wrong = (&'static str, String);
+
+/// The texts of settings, by their keys.
+pub(super) struct Texts<'a>(&'a dyn Fn(&str) -> &'a str);
+
+impl<'a> Texts<'a> {
+    pub(super) fn new(text: &'a dyn Fn(&str) -> &'a str) -> Texts<'a> {
+        Texts(text)
+    }
+
+    fn text(&self, key: &str) -> &str {
+        (self.0)(key)
+    }
+
+    fn parse<T>(
+        &self,
+        key: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Wrong> {
+        parse(self.text(key).trim()).map_err(|reason| self.wrong(key, reason))
+    }
+
+    fn wrong(&self, key: &'static str, reason: String) -> Wrong {
+        (key, reason)
+    }
+}
 
 /// The TLS of one kind of port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,42 +96,43 @@ const PEER: Keys = Keys {
 
 /// The TLS of the ports for clients and metrics.
 pub(super) fn of_clients(
-    layers: &Layers,
+    texts: &Texts<'_>,
     clients: &[Url],
     metrics: &[Url],
-) -> Result<Option<PortTls>, ConfigError> {
+) -> Result<Option<PortTls>, Wrong> {
     let clients = clients.iter().map(|url| (CLIENT.urls, url));
     let metrics = metrics.iter().map(|url| ("listen-metrics-urls", url));
-    of_port(layers, &CLIENT, &clients.chain(metrics).collect::<Vec<_>>())
+    of_port(texts, &CLIENT, &clients.chain(metrics).collect::<Vec<_>>())
 }
 
 /// The TLS of the port for members.
-pub(super) fn of_peers(layers: &Layers, urls: &[Url]) -> Result<Option<PortTls>, ConfigError> {
+pub(super) fn of_peers(texts: &Texts<'_>, urls: &[Url]) -> Result<Option<PortTls>, Wrong> {
     let named: Vec<_> = urls.iter().map(|url| (PEER.urls, url)).collect();
-    let tls = of_port(layers, &PEER, &named)?;
+    let tls = of_port(texts, &PEER, &named)?;
     let is_https = |url: &&Url| url.scheme == "https";
     if let (Some(secure), Some(plain)) = (
         urls.iter().find(is_https),
         urls.iter().find(|url| !is_https(url)),
     ) {
         let reason = format!("{secure} and {plain}: members listen with TLS or without it");
-        return Err(layers.wrong(PEER.urls, reason));
+        return Err(texts.wrong(PEER.urls, reason));
     }
     Ok(tls)
 }
 
 /// `urls` are those at which the port listens, each with the setting that names it.
 fn of_port(
-    layers: &Layers,
+    texts: &Texts<'_>,
     keys: &Keys,
     urls: &[(&'static str, &Url)],
-) -> Result<Option<PortTls>, ConfigError> {
-    let path = |key: &str| match layers.text(key).trim() {
+) -> Result<Option<PortTls>, Wrong> {
+    let path = |key: &str| match texts.text(key).trim() {
         "" => None,
         path => Some(PathBuf::from(path)),
     };
-    let is_true = |key: &str| Ok(layers.parse(key, |text| one_of(text, &["false", "true"]))? == 1);
-    let wrong = |key: &str, reason: String| Err(layers.wrong(key, reason));
+    let is_true =
+        |key: &'static str| Ok(texts.parse(key, |text| one_of(text, &["false", "true"]))? == 1);
+    let wrong = |key: &'static str, reason: String| Err(texts.wrong(key, reason));
     let (certificate, key) = (path(keys.certificate), path(keys.key));
     let (trusted_ca, revocations) = (path(keys.trusted_ca), path(keys.revocations));
     let files = match (certificate, key) {
@@ -133,7 +161,7 @@ fn of_port(
         return wrong(keys.revocations, reason);
     }
     let list = |key: &str| -> Vec<String> {
-        let parts = layers.text(key).split(',').map(str::trim);
+        let parts = texts.text(key).split(',').map(str::trim);
         let parts = parts.filter(|part| !part.is_empty());
         parts.map(str::to_owned).collect()
     };
@@ -182,21 +210,21 @@ fn of_port(
     let mut hosts: Vec<String> = urls.iter().map(|(_, url)| url.host.clone()).collect();
     hosts.sort();
     hosts.dedup();
-    let years = layers.parse("self-signed-cert-validity", number)?;
+    let years = texts.parse("self-signed-cert-validity", number)?;
     Ok(Some(PortTls {
         files,
         trusted_ca,
         revocations,
         allowed,
-        protocol: protocol(layers)?,
+        protocol: protocol(texts)?,
         hosts,
         years: u32::try_from(years).unwrap_or(u32::MAX).clamp(1, 100),
     }))
 }
 
-fn protocol(layers: &Layers) -> Result<Protocol, ConfigError> {
-    let version = |key: &str, default: Version| {
-        layers.parse(key, |text| match text {
+fn protocol(texts: &Texts<'_>) -> Result<Protocol, Wrong> {
+    let version = |key: &'static str, default: Version| {
+        texts.parse(key, |text| match text {
             "" => Ok(default),
             text => text.parse(),
         })
@@ -205,9 +233,9 @@ fn protocol(layers: &Layers) -> Result<Protocol, ConfigError> {
     let version_max = version("tls-max-version", Version::Tls13)?;
     if version_min > version_max {
         let reason = format!("{version_min} is above --tls-max-version, {version_max}");
-        return Err(layers.wrong("tls-min-version", reason));
+        return Err(texts.wrong("tls-min-version", reason));
     }
-    let suites = layers.text("cipher-suites").split(',').map(str::trim);
+    let suites = texts.text("cipher-suites").split(',').map(str::trim);
     Ok(Protocol {
         version_min,
         version_max,
