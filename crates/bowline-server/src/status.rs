@@ -138,6 +138,8 @@ pub enum Fault {
     Unfit(String),
     /// Not offered.
     Unsupported(&'static str),
+    /// It is possible later; names what it waits for.
+    NotYet(String),
     /// Data on this node's disk is damaged; names where.
     Damaged(String),
     /// This node failed; names the reason.
@@ -296,6 +298,7 @@ impl Fault {
             Fault::Missing(text) => return (Code::NotFound, text.clone().into()),
             Fault::Unfit(text) => return (Code::FailedPrecondition, text.clone().into()),
             Fault::Unsupported(text) => (Code::Unimplemented, *text),
+            Fault::NotYet(text) => return (Code::Unavailable, text.clone().into()),
             Fault::Damaged(text) => return (Code::DataLoss, text.clone().into()),
             Fault::Internal(text) => return (Code::Internal, text.clone().into()),
         };
@@ -447,6 +450,8 @@ impl From<Error> for Fault {
                 Fault::Unfit(error.to_string())
             }
             Error::RequestTooDeep { .. } => Fault::TooManyOperations,
+            // A member that has just started announces its version in a moment.
+            error @ Error::CommandTooNew { .. } => Fault::NotYet(error.to_string()),
             Error::Storage(error) => error.into(),
             other => Fault::Internal(other.to_string()),
         }

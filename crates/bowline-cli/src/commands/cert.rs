@@ -15,7 +15,8 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Cert) -> Result<(), Fail
     match args {
         Cert::Ca(args) => {
             let files = free_files(&args.place, CA)?;
-            let authority = Authority::generate(&args.name, args.days).map_err(failure)?;
+            let authority =
+                Authority::generate(&args.name, args.days).map_err(|error| failure(&error))?;
             write(context, authority.own(), &args.place.dir, CA, &files)
         }
         Cert::Server(args) => issue(context, Purpose::Server, &args.client, &args.host),
@@ -39,9 +40,9 @@ fn issue(
         );
         return Err(Failure::new(Exit::Invalid, text));
     }
-    let authority = Authority::read(&own).map_err(failure)?;
+    let authority = Authority::read(&own).map_err(|error| failure(&error))?;
     let request = Request::new(purpose, &*args.name, hosts.iter().cloned()).days(args.days);
-    let issued = authority.issue(&request).map_err(failure)?;
+    let issued = authority.issue(&request).map_err(|error| failure(&error))?;
     write(context, &issued, &args.place.dir, &args.name, &files)
 }
 
@@ -71,7 +72,9 @@ fn write(
     name: &str,
     files: &KeyPairFiles,
 ) -> Result<(), Failure> {
-    issued.write(directory, name).map_err(failure)?;
+    issued
+        .write(directory, name)
+        .map_err(|error| failure(&error))?;
     context.record(&[
         (
             "certificate",
@@ -81,7 +84,7 @@ fn write(
     ])
 }
 
-fn failure(error: TlsError) -> Failure {
+fn failure(error: &TlsError) -> Failure {
     let exit = match error {
         TlsError::Unwritable { .. } => Exit::Io,
         _ => Exit::Invalid,

@@ -106,7 +106,8 @@ fn health(context: &mut Context<'_, '_>, cluster: bool) -> Result<(), Failure> {
             match remote.outcome(remote.client.get("health").into_future())? {
                 // The user may not read this key, which the member has agreed on with a majority.
                 Err(Error::PermissionDenied) => Ok(()),
-                read => Ok(drop(read?)),
+                Err(error) => Err(error.into()),
+                Ok(_) => Ok(()),
             }
         });
         let took = Field::Real(started.elapsed().as_secs_f64() * 1e3);

@@ -5,8 +5,8 @@ use super::{Grant, Permission};
 /// The SHA-256 of a token.
 pub type TokenHash = [u8; 32];
 
-/// A change of users or roles. Each that is not refused, and changes something, raises the auth revision by one; enabling
-/// alone does not.
+/// A change of users or roles. Each that is not refused raises the auth revision by one, as in etcd also the grant of a
+/// permission that the role has; only enabling, and what is said to do nothing, does not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UsersChange {

@@ -20,13 +20,16 @@ use crate::status::status;
 /// Finds out who the caller is.
 pub(crate) type Seek = Pin<Box<dyn Future<Output = Result<Caller, Status>> + Send>>;
 
+/// A key and the end of its range, as in etcd.
+type WatchedRange = (Vec<u8>, Vec<u8>);
+
 /// What a client was allowed to watch.
 #[derive(Debug, Default)]
 pub(crate) struct Granted {
     /// Set once it is known.
     caller: OnceLock<Caller>,
     /// The ranges of the watches of a user, by their ids.
-    ranges: Mutex<HashMap<i64, (Vec<u8>, Vec<u8>)>>,
+    ranges: Mutex<HashMap<i64, WatchedRange>>,
 }
 
 impl Granted {

@@ -91,7 +91,9 @@ fn parsed(text: &str) -> (Rows, BTreeMap<String, String>) {
 
 /// The buckets of each histogram increase, and the last has all.
 fn check_histograms(rows: &Rows, kinds: &BTreeMap<String, String>) -> usize {
-    let mut all: BTreeMap<(String, BTreeMap<String, String>), Vec<(f64, f64)>> = BTreeMap::new();
+    // By name and labels: the bounds of buckets, with their counts.
+    type Histograms = BTreeMap<(String, BTreeMap<String, String>), Vec<(f64, f64)>>;
+    let mut all = Histograms::new();
     for ((name, labels), count) in rows {
         let Some(name) = name.strip_suffix("_bucket") else {
             continue;
