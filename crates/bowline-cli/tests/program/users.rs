@@ -3,7 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
@@ -32,8 +32,19 @@ impl Served<'_> {
             .fails(&format!("--endpoints {} {line}", self.at), code)
     }
 
+    /// A member takes no change of users before it has told the cluster which commands it reads, soon after its start.
+    fn wait_until_it_takes_users(&self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let line = format!("--endpoints {} role add first", self.at);
+        while self.place.run(&line).code == 10 {
+            assert!(Instant::now() < deadline, "it does not take a role");
+        }
+        self.ok("role delete first");
+    }
+
     /// Adds `root`, and `ann` who may use `own/` and read `shared`, and enables authentication.
     fn enable(&self) {
+        self.wait_until_it_takes_users();
         self.ok("user add root:secret");
         self.ok("user add ann:pw");
         self.ok("role add worker");
@@ -113,6 +124,7 @@ fn users_and_roles_are_listed_changed_and_deleted() {
     let place = Place::new();
     with_server_of(&place, "served", "", |at, _| {
         let served = Served { place: &place, at };
+        served.wait_until_it_takes_users();
         let said = served.fails("auth enable", 1);
         assert!(said.contains("user add root"), "{said}");
         served.ok("user add ann:pw");

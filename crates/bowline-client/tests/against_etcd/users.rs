@@ -21,9 +21,23 @@ fn client_of(cluster: &Cluster, name: &str, password: &str) -> Client {
         .unwrap()
 }
 
+/// Waits until changes of users are taken: not before a member has told the cluster which commands it reads, soon after
+/// its start.
+async fn wait_until_users_are_taken(client: &Client) {
+    let auth = client.auth();
+    let taken = async {
+        while let Err(Error::UnknownOutcome { .. }) = auth.role_add("first").await {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    timeout(LONG, taken).await.expect("a role is taken");
+    auth.role_delete("first").await.unwrap();
+}
+
 /// Adds `root`, and `ann` who may use `own/` and read `shared`, and enables authentication. Gives the client of root.
 async fn enabled(cluster: &Cluster) -> Client {
     let root = client_of(cluster, "root", "secret");
+    wait_until_users_are_taken(&root).await;
     let auth = root.auth();
     auth.user_add("root", "secret").await.unwrap();
     let missing = auth.enable().await.unwrap_err();
@@ -48,6 +62,7 @@ async fn enabled(cluster: &Cluster) -> Client {
 fn users_and_roles_are_added_listed_changed_and_deleted() {
     with_cluster(1, |cluster| async move {
         let client = cluster.client().await;
+        wait_until_users_are_taken(&client).await;
         let auth = client.auth();
         let before = auth.status().await.unwrap();
         assert!(!before.is_enabled);

@@ -134,7 +134,7 @@ impl WatchSession {
             return self.refuse(&Fault::Compacted.parts().1);
         }
         if let Err(refused) = self.rights.check(&request.key, &request.range_end) {
-            // etcd's clients tell by this very text whether to log in anew.
+            // In etcd's form: a status, as its library writes one.
             let (code, text) = (refused.code(), refused.message());
             return self.refuse(&format!("rpc error: code = {code:?} desc = {text}"));
         }

@@ -112,6 +112,12 @@ async fn etcdctl_manages_users_and_logs_in() {
         let text = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&text).into_owned()
     };
+    // A member takes no change of users before it has told the cluster which commands it reads, soon after its start.
+    for _ in 0..100 {
+        if ctl("", "role add first", "").await.contains("created") {
+            break;
+        }
+    }
     let (root, ann) = ("root:secret", "ann:pw");
     for (user, line, expected) in [
         ("", "user add root:secret", "User root created"),
