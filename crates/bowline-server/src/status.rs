@@ -298,7 +298,7 @@ impl Fault {
             Fault::Missing(text) => return (Code::NotFound, text.clone().into()),
             Fault::Unfit(text) => return (Code::FailedPrecondition, text.clone().into()),
             Fault::Unsupported(text) => (Code::Unimplemented, *text),
-            Fault::NotYet(text) => return (Code::Unavailable, text.clone().into()),
+            Fault::NotYet(text) => return (Code::FailedPrecondition, text.clone().into()),
             Fault::Damaged(text) => return (Code::DataLoss, text.clone().into()),
             Fault::Internal(text) => return (Code::Internal, text.clone().into()),
         };

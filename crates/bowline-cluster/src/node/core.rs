@@ -341,7 +341,13 @@ impl Core {
         let view = self.raft.view();
         let membership = view.membership();
         for (id, member) in membership.nodes() {
-            let known = command_version_of(member);
+            // A member that has just started has announced nothing yet, and knows what it reads itself.
+            let known = match *id == self.member_id {
+                true => u8::try_from(self.options.command_version)
+                    .unwrap_or(u8::MAX)
+                    .max(1),
+                false => command_version_of(member),
+            };
             if known < version {
                 return Err(Error::CommandTooNew {
                     version,

@@ -90,8 +90,12 @@ async fn call(channel: &Channel, method: Method, token: Option<&str>, name: &str
             assert_eq!(reply.canceled, !reply.cancel_reason.is_empty());
             if reply.canceled {
                 let code = match reply.cancel_reason.as_str() {
-                    "etcdserver: permission denied" => Code::PermissionDenied,
-                    "etcdserver: invalid auth token" => Code::Unauthenticated,
+                    "rpc error: code = PermissionDenied desc = etcdserver: permission denied" => {
+                        Code::PermissionDenied
+                    }
+                    "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token" => {
+                        Code::Unauthenticated
+                    }
                     _ => Code::InvalidArgument,
                 };
                 return Err(Status::new(code, reply.cancel_reason));

@@ -464,10 +464,12 @@ async fn a_watch_ends_when_its_user_may_not_read_the_range_any_more() {
     let mut refused = watch(&ann, "b1").await;
     let first = next(&mut refused).await.unwrap().unwrap();
     assert!(first.created && first.canceled);
-    assert_eq!(first.cancel_reason, "etcdserver: permission denied");
+    let reason = "rpc error: code = PermissionDenied desc = etcdserver: permission denied";
+    assert_eq!(first.cancel_reason, reason);
     let mut nobodys = watch(&As(None), "a1").await;
     let first = next(&mut nobodys).await.unwrap().unwrap();
-    assert_eq!(first.cancel_reason, "etcdserver: user name is empty");
+    let reason = "rpc error: code = InvalidArgument desc = etcdserver: user name is empty";
+    assert_eq!(first.cancel_reason, reason);
 
     let (mut anns, mut roots) = (watch(&ann, "a1").await, watch(&root, "a1").await);
     for events in [&mut anns, &mut roots] {
