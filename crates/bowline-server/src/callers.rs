@@ -1,7 +1,8 @@
 //! Who makes a call: the [`Caller`] that the credentials of a client stand for.
 //!
-//! A token is looked up by its SHA-256 once for each head of a request that a connection keeps; after that a call costs
-//! two loads and a look at the clock. While authentication is not enabled, a token is ignored, as in etcd.
+//! A token is looked up by its SHA-256 once for each head of a request that a connection keeps; after that a call costs a
+//! lock that only its connection takes, two loads and a look at the clock. While authentication is not enabled, a token is
+//! ignored, as in etcd.
 //!
 //! A member may not have applied a login yet that another member has answered. So a token is refused only after the member
 //! has caught up with the cluster.
