@@ -129,7 +129,7 @@ fn users_and_roles_are_listed_changed_and_deleted() {
         assert!(said.contains("user add root"), "{said}");
         served.ok("user add ann:pw");
         served.ok("user add service --no-password");
-        assert_eq!(served.ok("user list"), "user\nann\nservice\n");
+        assert_eq!(served.ok("user list"), "USER\nann\nservice\n");
         served.ok("role add worker");
         assert_eq!(served.json("role list"), [json!({"role": "worker"})]);
         served.ok("user grant-role ann worker");

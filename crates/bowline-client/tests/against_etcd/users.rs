@@ -209,7 +209,7 @@ fn another_password_ends_logins_and_a_client_that_knows_it_logs_in_again() {
 /// Nothing uses the token for longer than it is valid, and a long-running program goes on.
 #[test]
 fn a_client_outlives_its_token() {
-    with_cluster_of(1, &["--auth-token-ttl", "1"], |cluster| async move {
+    with_cluster_of(1, &["--auth-token-ttl", "2"], |cluster| async move {
         let root = enabled(&cluster).await;
         let ann = client_of(&cluster, "ann", "pw");
         ann.put("own/a", "1").await.unwrap();
