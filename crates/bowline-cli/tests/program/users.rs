@@ -290,7 +290,7 @@ fn a_terminal_is_asked_for_passwords_and_does_not_show_them() {
 /// Nobody starts a program anew because a token has expired.
 #[test]
 fn a_session_and_a_watch_outlive_their_token() {
-    with_users("--auth-token-ttl 1s", |served| {
+    with_users("--auth-token-ttl 2s", |served| {
         let (place, at) = (served.place, served.at);
         let words = ["--endpoints", at, "--user", "ann:pw", "-o", "json"];
         let mut watch = place.command(&words);
