@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use etcd_client::{
-    AlarmAction, AlarmType, Client, Compare, CompareOp, DowngradeOptions, Error, EventType,
-    GetOptions, LeaseTimeToLiveOptions, LockOptions, MemberAddOptions, Permission, ProclaimOptions,
-    PutOptions, ResignOptions, SortOrder, SortTarget, Txn, TxnOp, WatchOptions,
+    AlarmAction, AlarmType, Client, Compare, CompareOp, ConnectOptions, DowngradeOptions, Error,
+    EventType, GetOptions, LeaseTimeToLiveOptions, LockOptions, MemberAddOptions, Permission,
+    ProclaimOptions, PutOptions, ResignOptions, SortOrder, SortTarget, Txn, TxnOp, WatchOptions,
 };
 use tokio::time::timeout;
 
@@ -16,7 +16,7 @@ const IN_TIME: Duration = Duration::from_secs(20);
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
     let endpoint = std::env::args().nth(1).expect("the address of a server");
-    let mut client = Client::connect([endpoint], None).await?;
+    let mut client = Client::connect([endpoint.clone()], None).await?;
     keys(&mut client).await?;
     transactions(&mut client).await?;
     watches(&mut client).await?;
@@ -25,7 +25,7 @@ async fn main() -> Result<(), Error> {
     elections(&mut client).await?;
     cluster(&mut client).await?;
     maintenance(&mut client).await?;
-    auth(&mut client).await
+    auth(&mut client, &endpoint).await
 }
 
 /// The code and text of a refusal.
@@ -252,17 +252,12 @@ async fn maintenance(client: &mut Client) -> Result<(), Error> {
     Ok(())
 }
 
-async fn auth(client: &mut Client) -> Result<(), Error> {
+async fn auth(client: &mut Client, endpoint: &str) -> Result<(), Error> {
     client.auth_disable().await?;
     assert!(client.user_list().await?.users().is_empty());
     assert!(client.role_list().await?.roles().is_empty());
-    const UNIMPLEMENTED: i32 = 12;
-    assert_eq!(refusal(client.auth_enable().await).0, UNIMPLEMENTED);
-    assert_eq!(
-        refusal(client.user_add("u", "p", None).await).0,
-        UNIMPLEMENTED
-    );
-    assert_eq!(refusal(client.role_add("r").await).0, UNIMPLEMENTED);
+    let no_root = (9, "etcdserver: root user does not exist".to_owned());
+    assert_eq!(refusal(client.auth_enable().await), no_root);
     let user = (9, "etcdserver: user name not found".to_owned());
     assert_eq!(refusal(client.user_get("u").await), user);
     assert_eq!(refusal(client.user_delete("u").await), user);
@@ -276,6 +271,32 @@ async fn auth(client: &mut Client) -> Result<(), Error> {
     assert_eq!(refusal(granted.await), role);
     let revoked = client.role_revoke_permission("r", "k", None);
     assert_eq!(refusal(revoked.await), role);
+
+    client.user_add("root", "secret", None).await?;
+    client.user_grant_role("root", "root").await?;
+    client.user_add("u", "p", None).await?;
+    client.role_add("r").await?;
+    client
+        .role_grant_permission("r", Permission::read_write("own"))
+        .await?;
+    client.user_grant_role("u", "r").await?;
+    client.auth_enable().await?;
+    let nobody = (3, "etcdserver: user name is empty".to_owned());
+    assert_eq!(refusal(client.put("own", "v", None).await), nobody);
+    let as_user = |name: &str, password: &str| {
+        let options = ConnectOptions::new().with_user(name, password);
+        Client::connect([endpoint.to_owned()], Some(options))
+    };
+    let mut of_user = as_user("u", "p").await?;
+    of_user.put("own", "v", None).await?;
+    let denied = (7, "etcdserver: permission denied".to_owned());
+    assert_eq!(refusal(of_user.put("other", "v", None).await), denied);
+    assert_eq!(refusal(of_user.user_list().await), denied);
+    assert!(as_user("u", "wrong").await.is_err());
+    let mut of_root = as_user("root", "secret").await?;
+    assert_eq!(of_root.user_list().await?.users(), ["root", "u"]);
+    of_root.auth_disable().await?;
+    client.put("own", "v", None).await?;
     println!("ok auth");
     Ok(())
 }

@@ -227,9 +227,9 @@ async fn calls_are_those_of_grpc() {
     assert_eq!(status, 200, "{text}");
     let downgrade = refused(&running, "/v3/maintenance/downgrade", "{}").await;
     assert_eq!((downgrade.0, downgrade.1), (400, 3), "{downgrade:?}");
-    // And what is not supported.
+    // And what cannot be done now.
     let enabled = refused(&running, "/v3/auth/enable", "{}").await;
-    assert_eq!((enabled.0, enabled.1), (501, 12), "{enabled:?}");
+    assert_eq!((enabled.0, enabled.1), (400, 9), "{enabled:?}");
 }
 
 #[tokio::test]
