@@ -37,8 +37,6 @@ use crate::hurt;
 use crate::options::Options;
 use crate::story::Story;
 
-/// How long the checker of histories may take.
-const CHECK_BUDGET: Duration = Duration::from_secs(60);
 /// After the last fault has ended, something is answered within this time; and so long after the clients have
 /// stopped, every member has applied the same.
 const PROGRESS_WITHIN: Duration = Duration::from_secs(10);
@@ -233,7 +231,7 @@ fn judge(cluster: &mut Cluster) {
     if PANICS.get() > 0 {
         cluster.fail("a task has panicked".to_owned());
     }
-    if let Err(failure) = linear::check(&operations, CHECK_BUDGET) {
+    if let Err(failure) = linear::check(&operations) {
         cluster.fail(format!("not linearizable: {failure}"));
     }
 }

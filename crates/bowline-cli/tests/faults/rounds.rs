@@ -32,8 +32,6 @@ use crate::watches::Watchers;
 const CLIENTS: usize = 6;
 /// How long faults begin in a round.
 const LOAD: Duration = Duration::from_secs(20);
-/// How long the checker may think about one history.
-const BUDGET: Duration = Duration::from_secs(20);
 /// How long it may take until members have applied the same, beside leases that are renewed.
 const HASHED_WITHIN: Duration = Duration::from_secs(20);
 /// How long members are looked at in each round while nobody asks anything.
@@ -219,7 +217,7 @@ async fn one_round(cluster: &mut Cluster, round: u64, seed: Seed, all: &mut AllR
     final_reads(cluster, &shared, &mut record).await;
 
     let checked = Instant::now();
-    if let Err(why) = judges::check(&record, BUDGET) {
+    if let Err(why) = judges::check(&record) {
         panic!("round {round}: {why}\nfaults: {steps:#?}");
     }
     everything_is_there(cluster, &shared, &record).await;

@@ -204,7 +204,9 @@ impl Member {
             }
             let what = format_args!("the damage of {} is gone", damage.path.display());
             self.trace.note(name(self.number), what);
-            if damage.of == RotOf::Log {
+            // A manifest that is written anew does not name every table, and then the log begins anew, too: the leader
+            // may tell of the loss only afterwards.
+            if matches!(damage.of, RotOf::Log | RotOf::Manifest) {
                 self.lacks = Some(newest);
             }
             mended.push(damage.of);

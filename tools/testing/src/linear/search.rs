@@ -1,25 +1,54 @@
 //! The search for an order.
+//!
+//! A history may be long, but few of its operations are under way at a time. So a set of operations is held as a window:
+//! all answered ones before it are in the set, and none behind it. A step costs as much as what is under way, not as
+//! much as the history.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
 
 use super::{Failure, Held, Operation, Stuck};
 
-/// A set of operations, a bit for each.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Set(Box<[u64]>);
+/// A set of operations. Equal sets are equal values: no word of the window is full in front, or empty at its end.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+struct Set {
+    /// How many words of answered operations are full in front of the window.
+    full: usize,
+    /// A bit for each answered operation from `64 * full` on.
+    window: Vec<u64>,
+    /// The unanswered operations, in ascending order.
+    unanswered: Vec<usize>,
+}
 
 impl Set {
-    fn empty(size: usize) -> Set {
-        Set(vec![0; size.div_ceil(64)].into())
+    fn has_answered(&self, at: usize) -> bool {
+        let Some(word) = (at / 64).checked_sub(self.full) else {
+            return true;
+        };
+        { self.window.get(word) }.is_some_and(|word| word & (1 << (at % 64)) != 0)
     }
 
-    fn has(&self, at: usize) -> bool {
-        self.0[at / 64] & (1 << (at % 64)) != 0
+    fn add_answered(&mut self, at: usize) {
+        let Some(word) = (at / 64).checked_sub(self.full) else {
+            return;
+        };
+        if self.window.len() <= word {
+            self.window.resize(word + 1, 0);
+        }
+        self.window[word] |= 1 << (at % 64);
+        let full = { self.window.iter() }.take_while(|word| **word == u64::MAX);
+        let full = full.count();
+        self.window.drain(..full);
+        self.full += full;
     }
 
-    fn add(&mut self, at: usize) {
-        self.0[at / 64] |= 1 << (at % 64);
+    fn has_unanswered(&self, at: usize) -> bool {
+        self.unanswered.binary_search(&at).is_ok()
+    }
+
+    fn add_unanswered(&mut self, at: usize) {
+        if let Err(place) = self.unanswered.binary_search(&at) {
+            self.unanswered.insert(place, at);
+        }
     }
 }
 
@@ -35,7 +64,6 @@ struct Place {
 }
 
 /// The node with the fewest answered operations left: what is shown when there is no order.
-#[derive(Default)]
 struct Best {
     order: Vec<usize>,
     state: Vec<Held>,
@@ -44,8 +72,9 @@ struct Best {
 }
 
 pub(super) struct Search<'a> {
-    /// In the order of their start times.
+    /// The answered ones in the order of their start times, then the others in that of theirs.
     operations: Vec<&'a Operation>,
+    answered: usize,
     keys: usize,
     /// Who must find a value that is written once: it cannot be overwritten before, as it does not come back.
     readers: HashMap<(usize, u64), Vec<usize>>,
@@ -98,7 +127,8 @@ impl<'a> Search<'a> {
             .iter()
             .filter(|one| one.end.is_some() || !exact || is_seen(one, &seen))
             .collect();
-        operations.sort_by_key(|operation| operation.start);
+        operations.sort_by_key(|operation| (operation.end.is_none(), operation.start));
+        let answered = operations.partition_point(|operation| operation.end.is_some());
         let mut writers: HashMap<(usize, u64), usize> = HashMap::new();
         for value in history.iter().flat_map(|one| values(&one.writes)) {
             *writers.entry(value).or_default() += 1;
@@ -121,6 +151,7 @@ impl<'a> Search<'a> {
         let keys = history.iter().flat_map(lists).map(|&(key, _)| key + 1);
         Search {
             operations,
+            answered,
             keys: keys.max().unwrap_or(0),
             readers,
             tried: HashSet::new(),
@@ -128,28 +159,37 @@ impl<'a> Search<'a> {
         }
     }
 
-    pub(super) fn run(mut self, budget: Duration) -> Result<(), Failure> {
-        let deadline = Instant::now() + budget;
-        let done = Set::empty(self.operations.len());
-        let left = { self.operations.iter() }.filter(|one| one.end.is_some());
-        let left = left.count();
+    pub(super) fn run(mut self, states_max: usize) -> Result<(), Failure> {
         let mut best = Best {
+            order: Vec::new(),
+            state: Vec::new(),
+            next: Vec::new(),
             left: usize::MAX,
-            ..Best::default()
         };
-        let Some(first) = self.enter(done, vec![None; self.keys], left, &mut best) else {
+        let Some(first) = self.enter(Set::default(), vec![None; self.keys], self.answered) else {
             return Ok(());
         };
         let mut path = vec![first];
         while let Some(place) = path.last_mut() {
             self.order.truncate(place.depth);
-            let Some(at) = place.choices.pop() else {
+            if place.choices.is_empty() || self.tried.len() >= states_max {
+                if place.left < best.left {
+                    best = Best {
+                        order: self.order.clone(),
+                        state: place.state.clone(),
+                        next: self.choices(&place.done),
+                        left: place.left,
+                    };
+                }
+                if self.tried.len() >= states_max {
+                    return Err(Failure::TooManyStates(self.stuck(&best)));
+                }
                 path.pop();
                 continue;
-            };
-            if Instant::now() >= deadline {
-                return Err(Failure::OutOfTime(self.stuck(&best)));
             }
+            let Some(at) = place.choices.pop() else {
+                continue;
+            };
             if self.is_too_early(at, place) {
                 continue;
             }
@@ -157,22 +197,40 @@ impl<'a> Search<'a> {
                 continue;
             };
             // An unanswered operation without an effect need not have happened.
-            if self.operations[at].end.is_none() && state == place.state {
+            if !self.is_answered(at) && state == place.state {
                 continue;
             }
             let mut done = place.done.clone();
-            done.add(at);
+            self.add(&mut done, at);
             self.order.push(at);
             if !self.tried.insert((done.clone(), state.clone())) {
                 continue;
             }
-            let left = place.left - usize::from(self.operations[at].end.is_some());
-            match self.enter(done, state, left, &mut best) {
+            let left = place.left - usize::from(self.is_answered(at));
+            match self.enter(done, state, left) {
                 Some(next) => path.push(next),
                 None => return Ok(()),
             }
         }
         Err(Failure::NotLinearizable(self.stuck(&best)))
+    }
+
+    fn is_answered(&self, at: usize) -> bool {
+        at < self.answered
+    }
+
+    fn has(&self, done: &Set, at: usize) -> bool {
+        match self.is_answered(at) {
+            true => done.has_answered(at),
+            false => done.has_unanswered(at),
+        }
+    }
+
+    fn add(&self, done: &mut Set, at: usize) {
+        match self.is_answered(at) {
+            true => done.add_answered(at),
+            false => done.add_unanswered(at),
+        }
     }
 
     /// Whether an operation would overwrite a value that others have yet to find.
@@ -183,7 +241,7 @@ impl<'a> Search<'a> {
         }
         operation.writes.iter().any(|&(key, _)| {
             let readers = place.state[key].and_then(|value| self.readers.get(&(key, value)));
-            let waits = |reader: &usize| *reader != at && !place.done.has(*reader);
+            let waits = |reader: &usize| *reader != at && !self.has(&place.done, *reader);
             readers.is_some_and(|readers| readers.iter().any(waits))
         })
     }
@@ -202,13 +260,7 @@ impl<'a> Search<'a> {
 
     /// The node after these operations, which leave `left` answered ones, and all that can follow at once without
     /// ever changing anything; `None` if no answered operation is left.
-    fn enter(
-        &mut self,
-        mut done: Set,
-        state: Vec<Held>,
-        mut left: usize,
-        best: &mut Best,
-    ) -> Option<Place> {
+    fn enter(&mut self, mut done: Set, state: Vec<Held>, mut left: usize) -> Option<Place> {
         let choices = loop {
             let choices = self.choices(&done);
             let changes_nothing = |at: &usize| {
@@ -220,17 +272,11 @@ impl<'a> Search<'a> {
                 break choices;
             }
             for at in free {
-                done.add(at);
-                left -= usize::from(self.operations[at].end.is_some());
+                self.add(&mut done, at);
+                left -= 1;
                 self.order.push(at);
             }
         };
-        if left < best.left {
-            best.order.clone_from(&self.order);
-            best.state.clone_from(&state);
-            best.next.clone_from(&choices);
-            best.left = left;
-        }
         (left > 0).then_some(Place {
             done,
             state,
@@ -245,18 +291,57 @@ impl<'a> Search<'a> {
     fn choices(&self, done: &Set) -> Vec<usize> {
         let mut first_end = u64::MAX;
         let mut choices = Vec::new();
-        for (at, operation) in self.operations.iter().enumerate() {
+        for at in (64 * done.full)..self.answered {
+            let operation = self.operations[at];
             if operation.start > first_end {
                 break;
             }
-            if !done.has(at) {
+            if !done.has_answered(at) {
                 first_end = first_end.min(operation.end.unwrap_or(u64::MAX));
                 choices.push(at);
             }
         }
         choices.retain(|&at| self.operations[at].start <= first_end);
+        let begun = |at: &usize| self.operations[*at].start <= first_end;
+        let unanswered = (self.answered..self.operations.len()).take_while(begun);
+        choices.extend(unanswered.filter(|at| !done.has_unanswered(*at)));
         // Unanswered ones come last; of the others, the first to end is the likeliest.
         choices.sort_by_key(|&at| std::cmp::Reverse(self.operations[at].end.unwrap_or(u64::MAX)));
         choices
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Set;
+
+    /// The memory of what was tried finds a set again however it came about: equal contents are equal values.
+    #[test]
+    fn a_set_is_equal_however_it_came_about() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..200 {
+            let size = random.usize(1..400);
+            let mut answered: Vec<usize> = (0..400).collect();
+            random.shuffle(&mut answered);
+            // Most of them begin early, as in a history.
+            answered.sort_by_cached_key(|at| at + random.usize(0..80));
+            answered.truncate(size);
+            let unanswered: Vec<usize> = (400..420).filter(|_| random.bool()).collect();
+            let mut sets = [Set::default(), Set::default()];
+            for set in &mut sets {
+                random.shuffle(&mut answered);
+                answered.iter().for_each(|at| set.add_answered(*at));
+                unanswered.iter().for_each(|at| set.add_unanswered(*at));
+            }
+            assert!(sets[0] == sets[1]);
+            let expected: BTreeSet<_> = answered.iter().chain(&unanswered).copied().collect();
+            let has = |at: &usize| match *at < 400 {
+                true => sets[0].has_answered(*at),
+                false => sets[0].has_unanswered(*at),
+            };
+            assert_eq!((0..420).filter(has).collect::<BTreeSet<_>>(), expected);
+        }
     }
 }
