@@ -6,8 +6,11 @@
 
 use std::cell::Cell;
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 thread_local! {
@@ -52,15 +55,56 @@ pub fn is_alone() -> bool {
     IS_ALONE.get()
 }
 
+/// Blocking work, whatever it returns. A runtime's code for a task is compiled for each type of work, twenty functions
+/// of it; so all is of this type.
+pub type Work = Box<dyn FnOnce() + Send>;
+
+/// The result of blocking work.
+#[derive(Debug)]
+pub struct Spawned<T>(oneshot::Receiver<T>);
+
+/// The work has panicked, or its runtime has ended before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the work has panicked: see the log of this process")]
+pub struct Panicked;
+
+impl<T> Future for Spawned<T> {
+    type Output = Result<T, Panicked>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Result<T, Panicked>> {
+        Pin::new(&mut self.0).poll(task).map_err(|_| Panicked)
+    }
+}
+
+/// Work for a thread that may block, and its result, which comes when it has run.
+#[doc(hidden)]
+pub fn boxed<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> (Work, Spawned<T>) {
+    let (sender, receiver) = oneshot::channel();
+    let work = move || {
+        // An error means that nobody waits for the result.
+        let _ = sender.send(work());
+    };
+    (Box::new(work), Spawned(receiver))
+}
+
 /// Runs blocking work apart from the tasks of the runtime.
 #[doc(hidden)]
-pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+pub fn spawn<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Spawned<T> {
+    let (work, spawned) = boxed(work);
+    spawn_boxed(work);
+    spawned
+}
+
+/// The same for work that is boxed already.
+#[doc(hidden)]
+#[inline(never)]
+pub fn spawn_boxed(work: Work) {
     match is_alone() {
-        true => tokio::spawn(async move {
+        true => drop(tokio::spawn(async move {
             wait_for_the_disk().await;
-            work()
-        }),
-        false => tokio::task::spawn_blocking(work),
+            work();
+        })),
+        false => drop(tokio::task::spawn_blocking(work)),
     }
 }
 

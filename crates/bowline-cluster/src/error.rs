@@ -39,7 +39,7 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// The tables of this member are being replaced. Nothing was done.
+    /// The tables of this member are being replaced, and it cannot do this until they are. Nothing was done.
     #[error("the data of this member is being replaced by that of another one: ask another member")]
     Repairing,
     /// There is no other voter whose data could replace a member's.

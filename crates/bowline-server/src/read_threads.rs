@@ -68,10 +68,11 @@ impl ReadThreads {
             let _turn = turn;
             read()
         };
-        let reading = match &self.runtime {
-            Some(runtime) => runtime.spawn_blocking(read),
-            None => blocking::spawn(read),
-        };
+        let (work, reading) = blocking::boxed(read);
+        match &self.runtime {
+            Some(runtime) => drop(runtime.spawn_blocking(work)),
+            None => blocking::spawn_boxed(work),
+        }
         reading
             .await
             .map_err(|error| Fault::Internal(error.to_string()).into())

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bowline_cluster::peer::{self, PortLimits, TlsNetwork};
 use bowline_cluster::{LocalClient, Node};
 use bowline_tls::{LOOK_INTERVAL, Looked, Reload, ServerTls, TlsError, Watching};
+use futures_core::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -131,12 +132,16 @@ impl Server {
     ///
     /// # Errors
     /// See [`ServeError`].
-    pub async fn start(config: Config) -> Result<Server, ServeError> {
-        let mut listeners = Vec::new();
-        for url in &config.listen_client_urls {
-            listeners.extend(bind(url).await?);
-        }
-        Server::start_with(config, listeners).await
+    #[inline(never)]
+    pub fn start(config: Config) -> BoxFuture<'static, Result<Server, ServeError>> {
+        // The body of a future is compiled where it is awaited: in a box, the services are compiled here alone.
+        Box::pin(async {
+            let mut listeners = Vec::new();
+            for url in &config.listen_client_urls {
+                listeners.extend(bind(url).await?);
+            }
+            Server::start_with(config, listeners).await
+        })
     }
 
     /// Starts the node and a server whose clients come from a network in memory, and not from the sockets that the
@@ -145,15 +150,18 @@ impl Server {
     /// # Errors
     /// See [`ServeError`].
     #[doc(hidden)]
-    pub async fn start_on(
+    #[inline(never)]
+    pub fn start_on(
         config: Config,
         listener: Box<dyn peer::Listener>,
-    ) -> Result<Server, ServeError> {
-        let listener = Listener::of(listener).map_err(|source| ServeError::System {
-            what: "an address",
-            source,
-        })?;
-        Server::start_with(config, vec![listener]).await
+    ) -> BoxFuture<'static, Result<Server, ServeError>> {
+        Box::pin(async {
+            let listener = Listener::of(listener).map_err(|source| ServeError::System {
+                what: "an address",
+                source,
+            })?;
+            Server::start_with(config, vec![listener]).await
+        })
     }
 
     async fn start_with(
@@ -291,7 +299,12 @@ impl Server {
     ///
     /// # Errors
     /// When the node does not close.
-    pub async fn shutdown(mut self) -> Result<(), ServeError> {
+    #[inline(never)]
+    pub fn shutdown(self) -> BoxFuture<'static, Result<(), ServeError>> {
+        Box::pin(self.end())
+    }
+
+    async fn end(mut self) -> Result<(), ServeError> {
         self.context.stop();
         self.context.watches.end_all();
         // Each connection and each listener holds a sender of this channel.

@@ -269,7 +269,7 @@ impl LocalClient {
         if level == ReadLevel::Lease && is_served && self.core.holds_lease() {
             let point = self.point(level);
             let read_here = self.in_turn(is_long, &read).await;
-            let (value, revision) = self.core.noting(read_here)?;
+            let (value, revision) = self.noting_read(read_here)?;
             // Checked again, because the wait for the turn may have taken time. Nothing committed meanwhile
             // was acknowledged before the read began.
             if self.core.leased_index().is_some() {
@@ -279,9 +279,15 @@ impl LocalClient {
         }
         let point = self.read_barrier(level).await?;
         let read_here = self.in_turn(is_long, &read).await;
-        let (value, revision) = self.core.noting(read_here)?;
+        let (value, revision) = self.noting_read(read_here)?;
         let point = ReadPoint { revision, ..point };
         Ok(Read { value, point })
+    }
+
+    /// The result of a read. Damage that it has met is noted, to be repaired.
+    fn noting_read<T>(&self, read: Result<T>) -> Result<T> {
+        let noted = self.core.noting(read);
+        noted.map_err(|error| self.core.error_of_read(error))
     }
 
     fn point(&self, level: ReadLevel) -> ReadPoint {
@@ -300,7 +306,7 @@ impl LocalClient {
     /// # Errors
     /// `NoLeader`, `Timeout`.
     pub async fn read_barrier(&self, level: ReadLevel) -> Result<ReadPoint> {
-        self.core.check_serving()?;
+        self.core.check_reading()?;
         let (served, next) = match level {
             ReadLevel::Eventual => return Ok(self.point(level)),
             _ if self.core.is_learner() => return Err(Error::Learner),
@@ -311,6 +317,10 @@ impl LocalClient {
                 (level, self.core.read_index_of_leader(asked).await?)
             }
         };
+        // Nothing is applied until the tables are replaced.
+        if self.core.repairs.is_wanted() && self.core.progress.borrow().next < next {
+            return Err(Error::Repairing);
+        }
         let timeout = self.core.options.request_timeout;
         self.core.wait_applied(next, timeout).await?;
         Ok(self.point(served))
@@ -510,7 +520,7 @@ impl LocalClient {
 
     /// Has the data of a member replaced by that of the leader, while its log, its vote and its id stay; and clears
     /// the alarm that it differs. Returns when the member has begun; until it is done, it refuses clients with
-    /// `Repairing`.
+    /// `Repairing`, as its data may be wrong.
     ///
     /// # Errors
     /// `MemberNotFound`, `NoOtherVoter`; `NoLeader`, `Timeout`.

@@ -444,10 +444,19 @@ impl Core {
         }
     }
 
-    /// Whether clients are served here: not while the data of this member is replaced, or is known to differ.
+    /// Whether clients may write here: not while the data of this member is replaced, or is known to differ.
     pub(crate) fn check_serving(&self) -> Result<()> {
+        self.check_reading()?;
+        match self.repairs.is_wanted() {
+            true => Err(Error::Repairing),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether clients may read what is applied here: not while it may be wrong.
+    pub(crate) fn check_reading(&self) -> Result<()> {
         self.check_running()?;
-        if self.repairs.is_wanted() {
+        if self.repairs.is_wanted() && !self.repairs.serves_reads() {
             return Err(Error::Repairing);
         }
         if self.differs.load(Ordering::Relaxed) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bowline::{LeaseId, LeaseKeys, Value};
 use bowline_replica::Renewal;
+use futures_core::future::BoxFuture;
 use tokio::sync::OwnedMutexGuard;
 
 use super::core::{Core, Counted};
@@ -30,7 +31,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
     /// Handles a request on the leader. Any other member refuses it with `NotLeader`, having done nothing.
-    pub(crate) async fn answer(&self, request: LeaderRequest) -> LeaderResponse {
+    #[inline(never)]
+    pub(crate) fn answer(&self, request: LeaderRequest) -> BoxFuture<'_, LeaderResponse> {
+        // As for [`Node::start`](super::Node::start): compiled here alone.
+        Box::pin(self.answer_here(request))
+    }
+
+    async fn answer_here(&self, request: LeaderRequest) -> LeaderResponse {
         let term = self.leading_term();
         match (self.answer_as_known(request).await, term) {
             // A leader that was deposed and does not know it has an old membership.

@@ -3,8 +3,12 @@
 //! Damage is found by reads: of a client, of an entry's application, of a merge, of the
 //! [`scrubber`](super::scrubber). The state machine then applies nothing until a snapshot has replaced its tables
 //! ([`be_repaired`](crate::raft::state_machine::StateMachine::be_repaired)), which this module requests from
-//! the leader until it arrives. Meanwhile the member refuses reads and writes of clients with `Repairing`, and does not stand
-//! for election; a leader first hands over the lead. It continues to vote and to acknowledge: both depend on the log alone.
+//! the leader until it arrives. Meanwhile the member refuses writes of clients with `Repairing`, and does not stand for
+//! election; a leader first hands over the lead. It continues to vote and to acknowledge: both depend on the log alone.
+//!
+//! Reads go on: the tables are those of the entries that were applied, and a page that is damaged is never taken for sound.
+//! A read that meets it, or that needs a later entry, is refused with `Repairing`, and so is every read where the data
+//! may be wrong without any damage: an administrator has asked for the repair, or entries were passed over.
 //!
 //! A single voter has no other member to copy from: there each read of damaged data is an error.
 //!
@@ -22,14 +26,13 @@ use super::core::Core;
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::error::{Error, Result};
 use crate::raft::network::send_repair;
+use crate::raft::repairs::ASKED;
 use crate::types::NodeId;
 
 /// The pause between two attempts to get a snapshot.
 const PAUSE: Duration = Duration::from_millis(500);
 /// The timeout of a requested repair without a leader that sends a snapshot.
 const REQUESTED_TIMEOUT: Duration = Duration::from_secs(120);
-/// The reason of a requested repair, which needs no damage.
-const ASKED: &str = "an administrator has asked";
 /// The timeout of an attempt to clear an alarm.
 const ALARM_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -42,6 +45,14 @@ impl Core {
             self.damage.note(error.to_string());
         }
         result
+    }
+
+    /// The error of a read: where damage is met that another member can repair, that one can be asked, too.
+    pub(crate) fn error_of_read(&self, error: Error) -> Error {
+        match error.is_damage() && self.has_other_voters() {
+            true => Error::Repairing,
+            false => error,
+        }
     }
 
     fn has_other_voters(&self) -> bool {

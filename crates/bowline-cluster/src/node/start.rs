@@ -30,6 +30,7 @@ use std::time::Duration;
 use bowline::vfs::Vfs;
 use bowline::{Background, History};
 use bowline_replica::{Replica, ReplicaOptions};
+use futures_core::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -77,7 +78,13 @@ impl Node {
     /// # Errors
     /// `Config`, `Directory`, `Bind`, `Peer` for wrong settings and their consequences; `Storage`, `Log` when
     /// the directory cannot be opened.
-    pub async fn start(mut config: NodeConfig) -> Result<Node> {
+    #[inline(never)]
+    pub fn start(config: NodeConfig) -> BoxFuture<'static, Result<Node>> {
+        // The body of a future is compiled where it is awaited: in a box, the consensus is compiled here alone.
+        Box::pin(Node::begin(config))
+    }
+
+    async fn begin(mut config: NodeConfig) -> Result<Node> {
         config.check()?;
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
@@ -161,7 +168,12 @@ impl Node {
     ///
     /// # Errors
     /// When closing the files fails; acknowledged commands are on disk in any case.
-    pub async fn shutdown(self) -> Result<()> {
+    #[inline(never)]
+    pub fn shutdown(self) -> BoxFuture<'static, Result<()>> {
+        Box::pin(self.end())
+    }
+
+    async fn end(self) -> Result<()> {
         let core = self.client.core().clone();
         core.closing.send_replace(true);
         for task in self.tasks {

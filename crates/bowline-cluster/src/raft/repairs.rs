@@ -21,6 +21,9 @@ use tokio::time::Instant;
 use crate::peer::SnapshotData;
 use crate::types::SnapshotMeta;
 
+/// The reason of a repair that an administrator has asked for: no damage is known, and the data may be wrong.
+pub(crate) const ASKED: &str = "an administrator has asked";
+
 /// What a state machine waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -42,8 +45,11 @@ pub(crate) struct Arrival {
 /// The state that the node and the state machine share.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
-    /// Whether a repair is waited for or postponed: requests of clients are refused. Each read checks it.
+    /// Whether a repair is waited for or postponed: no client writes here. Each read checks it.
     is_wanted: AtomicBool,
+    /// Whether clients may read nonetheless: the tables are those of the applied entries, and only some pages of them are
+    /// damaged, of which each read says so.
+    serves_reads: AtomicBool,
     /// The repairs that are done.
     done: AtomicU64,
     /// Whether the member has started, and can request a snapshot.
@@ -121,8 +127,14 @@ impl Repairs {
 
     /// Only the state machine changes what it rests on.
     fn note_whether_wanted(&self) {
-        let is_wanted = self.is_waiting() || self.put_off.lock().is_some();
-        self.is_wanted.store(is_wanted, Ordering::SeqCst);
+        // Entries that were passed over are applied nowhere, though the consensus takes them for applied.
+        let has_passed_over = self.put_off.lock().is_some();
+        let wanted = self.wanted();
+        let serves_reads = { wanted.as_ref() }.is_some_and(|wanted| wanted.reason != ASKED);
+        self.serves_reads
+            .store(serves_reads && !has_passed_over, Ordering::SeqCst);
+        self.is_wanted
+            .store(wanted.is_some() || has_passed_over, Ordering::SeqCst);
     }
 
     /// Notes that a leader has said that a snapshot is on its way. It reads all tables before it sends anything.
@@ -167,6 +179,11 @@ impl Repairs {
     /// Whether the state machine waits, or will once the member has started.
     pub(crate) fn is_wanted(&self) -> bool {
         self.is_wanted.load(Ordering::SeqCst)
+    }
+
+    /// Whether reads are served while a repair is wanted.
+    pub(crate) fn serves_reads(&self) -> bool {
+        self.serves_reads.load(Ordering::SeqCst)
     }
 
     /// Whether the state machine waits.

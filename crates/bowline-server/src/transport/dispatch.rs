@@ -13,9 +13,7 @@ use bowline_proto::v1::members_server::MembersServer;
 use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
 use bowline_proto::v3lockpb::lock_server::LockServer;
-use bytes::Bytes;
 use http::{Request, Response, StatusCode, Version, header};
-use http_body::Body as HttpBody;
 use hyper::body::Incoming;
 use pb::auth_server::AuthServer;
 use pb::cluster_server::ClusterServer;
@@ -24,13 +22,13 @@ use pb::lease_server::LeaseServer;
 use pb::maintenance_server::MaintenanceServer;
 use tokio::time::Instant;
 use tonic::body::Body;
-use tonic::codegen::{Service, StdError};
+use tonic::codegen::Service;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::bodies::{ReplyBody, ReplyKind, RequestBody};
 use super::rights::right_of;
-use super::tallied::{self, TalliedRequest, code_in};
+use super::tallied::{self, CallBody, TalliedRequest, code_in};
 use crate::context::{Context, is_of_read};
 use crate::gateway;
 use crate::http::{self as plain, Guard};
@@ -136,11 +134,7 @@ impl Dispatch {
     }
 
     /// Calls the service of a method.
-    fn serve<B>(&self, method: Method, request: Request<B>) -> BoxedCall
-    where
-        B: HttpBody<Data = Bytes> + Send + 'static,
-        B::Error: Into<StdError> + Send,
-    {
+    fn serve(&self, method: Method, request: Request<TalliedRequest>) -> BoxedCall {
         use Method as M;
         match method {
             M::Range | M::RangeStream | M::Put | M::DeleteRange | M::Txn | M::Compact => {
@@ -235,10 +229,13 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
         let stream =
             |body, is_json| RequestBody::stream(body, is_json, is_http2, account.clone(), timeout);
         let call = match self.method_of(&request) {
-            Some(method) if method.takes_stream() => {
-                self.call_method(method, request.map(|body| stream(body, false)))
+            Some(method) if method.takes_stream() => self.call_method(
+                method,
+                request.map(|body| CallBody::Client(stream(body, false))),
+            ),
+            Some(method) => {
+                self.call_method(method, request.map(|body| CallBody::Client(whole(body))))
             }
-            Some(method) => self.call_method(method, request.map(whole)),
             None if gateway::takes_stream(request.uri().path()) => {
                 self.call_other(request.map(|body| stream(body, true)))
             }
@@ -253,11 +250,7 @@ impl hyper::service::Service<Request<Incoming>> for Dispatch {
 }
 
 impl Dispatch {
-    fn call_method<B>(&self, method: Method, mut request: Request<B>) -> Call
-    where
-        B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-        B::Error: Into<StdError> + Send,
-    {
+    fn call_method(&self, method: Method, mut request: Request<CallBody>) -> Call {
         let metrics = &self.context.metrics;
         let tally = Tally::begin(metrics, method, Instant::now());
         // For the services that ask who the client is.
@@ -290,7 +283,7 @@ impl Dispatch {
     fn call_for_gateway(&self, request: Request<Body>) -> Call {
         let path = request.uri().path();
         match Method::of_path(path) {
-            Some(method) => self.call_method(method, request),
+            Some(method) => self.call_method(method, request.map(CallBody::Gateway)),
             None => {
                 self.context.metrics.unknown.add(1);
                 Call::Ready(Some(not_served(path)))

@@ -12,7 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::bodies::Messages;
+use super::bodies::{Messages, RequestBody};
 use crate::metrics::{CallKind, Method, Metrics, Tally};
 
 /// The code in headers or trailers.
@@ -98,14 +98,20 @@ impl HttpBody for TalliedReply {
     }
 }
 
+/// Whose request a body is of. The services are compiled for this one type.
+pub(super) enum CallBody {
+    Client(RequestBody),
+    Gateway(Body),
+}
+
 /// The body of a request; of a stream, the messages are counted.
-pub(super) struct TalliedRequest<B> {
-    inner: B,
+pub(super) struct TalliedRequest {
+    inner: CallBody,
     counted: Option<(Messages, Arc<Metrics>, Method)>,
 }
 
-impl<B> TalliedRequest<B> {
-    pub(super) fn new(inner: B, metrics: &Arc<Metrics>, method: Method) -> TalliedRequest<B> {
+impl TalliedRequest {
+    pub(super) fn new(inner: CallBody, metrics: &Arc<Metrics>, method: Method) -> TalliedRequest {
         let counted = || (Messages::default(), metrics.clone(), method);
         TalliedRequest {
             inner,
@@ -114,16 +120,19 @@ impl<B> TalliedRequest<B> {
     }
 }
 
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for TalliedRequest<B> {
+impl HttpBody for TalliedRequest {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = Status;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         task: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
-        let polled = ready!(Pin::new(&mut this.inner).poll_frame(task));
+        let polled = ready!(match &mut this.inner {
+            CallBody::Client(body) => Pin::new(body).poll_frame(task),
+            CallBody::Gateway(body) => Pin::new(body).poll_frame(task),
+        });
         if let Some((messages, metrics, method)) = &mut this.counted
             && let Some(Ok(frame)) = &polled
             && let Some(data) = frame.data_ref()
@@ -134,11 +143,17 @@ impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for TalliedRequest<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        match &self.inner {
+            CallBody::Client(body) => body.is_end_stream(),
+            CallBody::Gateway(body) => body.is_end_stream(),
+        }
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        match &self.inner {
+            CallBody::Client(body) => body.size_hint(),
+            CallBody::Gateway(body) => body.size_hint(),
+        }
     }
 }
 
@@ -209,7 +224,7 @@ mod tests {
         let metrics = Arc::new(Metrics::default());
         for (method, count) in [(Method::Watch, 2), (Method::Put, 0)] {
             let body = stream_of_two("0").into_body();
-            let body = TalliedRequest::new(body, &metrics, method);
+            let body = TalliedRequest::new(CallBody::Gateway(body), &metrics, method);
             body.collect().await.unwrap();
             assert_eq!(metrics.of(method).received.get(), count, "{method:?}");
         }

@@ -537,6 +537,109 @@ async fn a_member_waits_as_long_as_its_snapshot_is_under_way() {
     three.shutdown().await;
 }
 
+/// Has a member note damage, and wait until it is allowed to be repaired.
+async fn damaged_and_held_back(three: &Three, member: usize, reason: &str) {
+    hold_back(three, member, true);
+    let core = three.client(member).core().clone();
+    core.damage.note(reason.to_owned());
+    eventually("it waits", || core.repairs.is_waiting()).await;
+}
+
+async fn read_at(
+    three: &Three,
+    member: usize,
+    key: &str,
+    level: ReadLevel,
+) -> Result<String, Error> {
+    let read = three.client(member).range(&super::key(key), level).await?;
+    let entry = read.value.entries.first().expect("it is there");
+    Ok(String::from_utf8_lossy(&entry.value).into_owned())
+}
+
+/// Issue: a damaged page is fetched again from a peer while reads go on. The member refused all reads until its tables
+/// were replaced.
+#[tokio::test]
+async fn reads_go_on_while_damaged_tables_are_replaced() {
+    let mut three = filled(|_| {}).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    // A start empties the cache of pages.
+    three.stop(member).await;
+    spoil(&three.disks[member]);
+    let config = three.configs[member].clone();
+    three.nodes[member] = Some(start(&config).await);
+    surely(&three.client(leader), &put("sound", "1")).await;
+    eventually("it has applied that", || {
+        let client = three.client(member);
+        client.db().revision() >= three.client(leader).db().revision()
+    })
+    .await;
+    let core = three.client(member).core().clone();
+    damaged_and_held_back(&three, member, "the test wants it").await;
+    // In memory, and applied.
+    for level in [ReadLevel::Eventual, ReadLevel::Linearizable] {
+        let read = read_at(&three, member, "sound", level).await;
+        assert_eq!(read.unwrap(), "1", "{level:?}");
+    }
+    // On pages that are damaged: never a wrong value, and a reason to ask another member.
+    let mut refused = 0;
+    for number in 0..100 {
+        let key = format!("k{number:02}");
+        let expected = read_at(&three, leader, &key, ReadLevel::Eventual).await;
+        match read_at(&three, member, &key, ReadLevel::Eventual).await {
+            Ok(value) => assert_eq!(value, expected.unwrap()),
+            Err(error) => {
+                assert!(matches!(error, Error::Repairing), "{error:?}");
+                refused += 1;
+            }
+        }
+    }
+    assert!((1..100).contains(&refused), "{refused}");
+    // Not applied yet: told at once, and not after a timeout.
+    surely(&three.client(leader), &put("sound", "2")).await;
+    let refused = read_at(&three, member, "sound", ReadLevel::Linearizable).await;
+    assert!(matches!(refused, Err(Error::Repairing)), "{refused:?}");
+    let read = read_at(&three, member, "sound", ReadLevel::Eventual).await;
+    assert_eq!(read.unwrap(), "1");
+    let refused = three.client(member).execute(put("sound", "3")).await;
+    assert!(matches!(refused, Err(Error::Repairing)), "{refused:?}");
+    assert!(core.repairs.is_waiting());
+    hold_back(&three, member, false);
+    drop(core);
+    is_sound(&three, member).await;
+    for number in 0..100 {
+        let key = format!("k{number:02}");
+        let read = read_at(&three, member, &key, ReadLevel::Linearizable).await;
+        assert_eq!(read.unwrap().len(), 400);
+    }
+    three.shutdown().await;
+}
+
+/// Data that may be wrong without any damage is read by nobody: an administrator does not trust it, or entries were
+/// passed over.
+#[tokio::test]
+async fn what_may_be_wrong_is_read_by_nobody() {
+    let three = filled(|_| {}).await;
+    let leader = three.leader().await;
+    let member = (leader + 1) % 3;
+    let core = three.client(member).core().clone();
+    damaged_and_held_back(&three, member, crate::raft::repairs::ASKED).await;
+    let refused = read_at(&three, member, "k50", ReadLevel::Eventual).await;
+    assert!(matches!(refused, Err(Error::Repairing)), "{refused:?}");
+    hold_back(&three, member, false);
+    is_sound(&three, member).await;
+    {
+        let _yielding = core.repairs.yield_to_consensus();
+        core.damage.note("the test wants it".to_owned());
+        eventually("it makes way", || core.repairs.was_put_off().is_some()).await;
+        let refused = read_at(&three, member, "k50", ReadLevel::Eventual).await;
+        assert!(matches!(refused, Err(Error::Repairing)), "{refused:?}");
+    }
+    drop(core);
+    is_sound(&three, member).await;
+    three.shutdown().await;
+}
+
 /// A state machine that waits takes no orders to apply. Once 1,024 were queued, the consensus stood still: the member
 /// neither voted nor acknowledged.
 #[tokio::test]
