@@ -17,6 +17,7 @@ use bowline_replica::{
     TxnReply, Users, UsersRefusal, needs, needs_of_txn,
 };
 use bowline_types::ReadLevel;
+use futures_core::future::BoxFuture;
 
 use super::client::LocalClient;
 use super::info::LeaseStatus;
@@ -238,9 +239,15 @@ impl CallerClient<'_> {
     ///
     /// # Errors
     /// As [`LocalClient::execute`]; `Refused` with what is wrong with the change.
-    pub async fn change_users(&self, change: bowline_replica::UsersChange) -> Result<Applied> {
-        let applied = self.execute(Command::Users(change)).await?;
-        refused(applied)
+    #[inline(never)]
+    pub fn change_users(
+        &self,
+        change: bowline_replica::UsersChange,
+    ) -> BoxFuture<'_, Result<Applied>> {
+        Box::pin(async {
+            let applied = self.execute(Command::Users(change)).await?;
+            refused(applied)
+        })
     }
 }
 

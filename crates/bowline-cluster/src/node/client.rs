@@ -15,6 +15,8 @@ use bowline_storage::engine;
 use bowline_storage::histogram::HistogramSnapshot;
 use bowline_types::ReadLevel;
 
+use futures_core::future::BoxFuture;
+
 use super::caller::CallerClient;
 use super::core::{Core, Leadership};
 use super::info::{LeaseStatus, MemberInfo};
@@ -544,8 +546,9 @@ impl LocalClient {
     }
 
     /// Sends a request to the leader, on whichever member. A refusal is an error.
-    async fn ask(&self, question: LeaderRequest) -> Result<LeaderResponse> {
-        self.core.ask_leader(question).await
+    #[inline(never)]
+    fn ask(&self, question: LeaderRequest) -> BoxFuture<'_, Result<LeaderResponse>> {
+        Box::pin(self.core.ask_leader(question))
     }
 
     // --- status ---
