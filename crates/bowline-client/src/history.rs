@@ -63,6 +63,21 @@ impl History {
         self
     }
 
+    /// Also who has made each change, and when: see [`Version::author`].
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for version in client.history("config").authors().await?.versions {
+    ///     println!("{}: {:?}", version.revision, version.author);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn authors(mut self) -> History {
+        self.request.authors = true;
+        self
+    }
+
     async fn send(self) -> Result<HistoryReply> {
         let caller = &*self.caller;
         let is_last = |part: &pb::HistoryReply| part.is_last;
@@ -83,6 +98,10 @@ impl History {
         let version = |version: pb::Version| Version {
             revision: Revision::new(version.revision),
             entry: version.entry.map(Entry::from),
+            author: version.author.map(|author| Author {
+                user: Some(author.user).filter(|user| !user.is_empty()),
+                at_ms: author.at_ms,
+            }),
         };
         Ok(HistoryReply {
             header,
@@ -140,4 +159,32 @@ pub struct Version {
     pub revision: Revision,
     /// The entry after the change; `None` for a deletion.
     pub entry: Option<Entry>,
+    /// Who has made it, if [`History::authors`] has asked and it is known: only while authentication was enabled, and as long as
+    /// the history of the revision is kept.
+    pub author: Option<Author>,
+}
+
+/// Who has made a change.
+///
+/// ```no_run
+/// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+/// use bowline_client::Author;
+///
+/// fn show(author: &Author) -> String {
+///     format!("{} at {} ms", author.user.as_deref().unwrap_or("another user"), author.at_ms)
+/// }
+///
+/// for version in client.history("config").authors().await?.versions {
+///     println!("{:?}", version.author.as_ref().map(show));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Author {
+    /// The name of the user; `None` where the caller may not see it: names of others need the role `root`.
+    pub user: Option<String>,
+    /// When: milliseconds since the Unix epoch, by the clock of the member that the user called.
+    pub at_ms: u64,
 }

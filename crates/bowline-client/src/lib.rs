@@ -117,7 +117,7 @@ pub use caller::BoxFuture;
 pub use client::Client;
 pub use cluster::{AddReply, Member, Members};
 pub use error::{Error, Result, code_name};
-pub use history::{History, HistoryReply, Version};
+pub use history::{Author, History, HistoryReply, Version};
 pub use key_range::KeyRange;
 pub use kv::{
     Compare, Comparison, Delete, DeleteReply, Get, Operation, OperationReply, Put, PutReply,

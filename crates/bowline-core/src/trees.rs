@@ -31,6 +31,7 @@ const TAG_APPLIED: u8 = b'r';
 const TAG_ALARM: u8 = b'!';
 const TAG_ORDER: u8 = b'o';
 const TAG_USERS: u8 = b'u';
+const TAG_AUTHOR: u8 = b'w';
 
 /// `k` + kind id (u32 BE) → the kind's name.
 pub fn kind_key(id: u32) -> [u8; 5] {
@@ -88,6 +89,11 @@ pub fn applied_key() -> [u8; 1] {
 /// `o` → the order of a revision's writes, if it is not the key order; see [`crate::kv::order`].
 pub fn order_key() -> [u8; 1] {
     [TAG_ORDER]
+}
+
+/// `w` → who has made a revision, if that is known; see [`crate::kv::author`].
+pub fn author_key() -> [u8; 1] {
+    [TAG_AUTHOR]
 }
 
 /// `!` + member id (u64 BE) + alarm (u8) → nothing: the alarm is raised.

@@ -96,12 +96,18 @@ pub enum Command {
     By {
         /// Who asks for it.
         actor: Actor,
+        /// When the proposer has received it, by its wall clock in milliseconds: then the revision that it makes has an
+        /// author. `None` where a member does not know of authors.
+        at_ms: Option<u64>,
         /// The command, which is none of this kind.
         command: Box<Command>,
     },
 }
 
 impl Command {
+    /// The command version from which on a command may say when it was received.
+    pub const AUTHOR_VERSION: u8 = 6;
+
     /// The command itself, without who asks for it.
     #[must_use]
     pub fn inner(&self) -> &Command {
@@ -147,7 +153,15 @@ impl Command {
             | Command::LeaseRemaining { .. }
             | Command::Alarm { .. } => 1,
             Command::LeaseDeleteKeys { .. } => 2,
-            Command::Users(_) | Command::Tokens(_) | Command::By { .. } => 5,
+            Command::Users(_) | Command::Tokens(_) => 5,
+            Command::By { at_ms, command, .. } => {
+                let own = if at_ms.is_some() {
+                    Command::AUTHOR_VERSION
+                } else {
+                    5
+                };
+                command.version().max(own)
+            }
             Command::Graph(writes) => writes.iter().map(version_of_write).max().unwrap_or(1),
             Command::Commit(commit) => {
                 let of_graph = |write: &CommitWrite| match write {

@@ -125,6 +125,7 @@ fn commands_of_users() -> Vec<Command> {
     ];
     let by = |actor| Command::By {
         actor,
+        at_ms: None,
         command: Box::new(Command::LeaseRevoke { id: 77 }),
     };
     let user = Actor::User {

@@ -16,7 +16,7 @@ use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph;
 use bowline_core::graph::csr;
-use bowline_core::kv::{order, record};
+use bowline_core::kv::{author, order, record};
 use bowline_core::lease::decode_grant;
 use bowline_core::state::Core;
 use bowline_core::trees;
@@ -153,6 +153,7 @@ pub(crate) fn check_trees(handle: &Handle, check: &mut Check) -> Result<()> {
     for part in [
         Pass::keys,
         Pass::order,
+        Pass::author,
         Pass::attachments,
         Pass::blocks,
         Pass::edges_out,
@@ -232,6 +233,21 @@ impl Pass<'_> {
             |pass, _, revision, bytes| {
                 if order::decode(bytes, Revision::new(revision)).is_none() {
                     let text = format!("the order of revision {revision} does not decode");
+                    pass.check.problem(text);
+                }
+                Ok(())
+            },
+        )
+    }
+
+    /// Checks only the newest record, as [`Pass::order`] does.
+    fn author(&mut self) -> Result<()> {
+        self.each(
+            trees::SYSTEM,
+            &trees::author_key(),
+            |pass, _, revision, bytes| {
+                if author::decode(bytes).is_none() {
+                    let text = format!("the author of revision {revision} does not decode");
                     pass.check.problem(text);
                 }
                 Ok(())

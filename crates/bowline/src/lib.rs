@@ -78,6 +78,7 @@ pub use bowline_core::error::{Error, Result};
 pub use bowline_core::graph::cancel::Cancel;
 pub use bowline_core::graph::csr::GraphViewStats;
 pub use bowline_core::graph::{AttributeRef, AttributesRef, BlockRef, EdgeRef, Precedence};
+pub use bowline_core::kv::author::Author;
 pub use bowline_core::kv::{Entry, EntryRef, LeaseKeys, Range, RangeIter, Version};
 pub use bowline_core::lease::{Lease, LeaseId};
 pub use bowline_core::options::{

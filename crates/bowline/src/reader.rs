@@ -16,6 +16,7 @@ use crate::snapshot::Snapshot;
 use crate::watcher::WatchBuilder;
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::csr::GraphViewStats;
+use bowline_core::kv::author::{self, Author};
 use bowline_core::kv::{Entry, LeaseKeys, Range, RangeIter, Version, order, record};
 use bowline_core::lease::{Lease, LeaseId};
 use bowline_core::state::{Core, check_key};
@@ -245,6 +246,22 @@ impl DbReader {
         })?;
         debug_assert!(all.is_continue());
         Ok(versions)
+    }
+
+    /// Who has made a revision, and when. Only clusters whose authentication is enabled note it; it goes away with the history.
+    ///
+    /// ```
+    /// # let db = bowline::Db::in_memory()?;
+    /// let revision = db.put("k", "v")?;
+    /// assert_eq!(db.author(revision)?, None);
+    /// # Ok::<(), bowline::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `Closed`; `InvalidRecord`, `Storage`.
+    pub fn author(&self, revision: Revision) -> Result<Option<Author>> {
+        self.handle.check_open()?;
+        author::of_revision(&self.handle.engine, revision)
     }
 
     /// [`DbReader::history`], one version at a time: a few of the values are in memory at once, however many

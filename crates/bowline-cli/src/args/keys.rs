@@ -202,6 +202,9 @@ pub struct History {
     /// At most this many versions
     #[arg(long, value_name = "N")]
     pub limit: Option<u64>,
+    /// Show who made each change, and when
+    #[arg(long)]
+    pub who: bool,
     /// How the key and the value are written.
     #[command(flatten)]
     pub encoding: Encoding,

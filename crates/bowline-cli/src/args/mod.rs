@@ -161,6 +161,7 @@ pub enum Command {
     /// List every kept version of a key
     #[command(after_help = "Examples:
   bowline history greeting
+  bowline history greeting --who
   bowline -o json history greeting --limit 3")]
     History(History),
     /// Print changes in order, from the past if asked

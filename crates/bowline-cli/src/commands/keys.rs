@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use bowline::{ChangeKind, Expected, Range, Revision};
+use jiff::Timestamp;
 
 use crate::args::{self, Encoding};
 use crate::context::{Context, at_most, not_found, usage};
@@ -10,6 +11,7 @@ use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::{Field, escape};
 use crate::remote::KEYS_TIMEOUT;
+use crate::store::history::Change;
 use crate::store::target::Target;
 use crate::store::view::Scan;
 
@@ -153,23 +155,52 @@ pub(crate) fn range(context: &mut Context<'_, '_>, args: &args::Range) -> Result
 pub(crate) fn history(context: &mut Context<'_, '_>, args: &args::History) -> Result<(), Failure> {
     let key = decode(args.encoding, &args.key)?;
     let target = Target::open_to_read(context, KEYS_TIMEOUT)?;
-    let versions = target.history(&key, args.limit)?;
+    let versions = target.history(&key, args.limit, args.who)?;
     if versions.is_empty() {
         let key = escape(&key);
         let text = format!("key {key} was never written, or its history is gone");
         return Err(not_found(text));
     }
     let mut printer = context.printer(args.encoding.hex);
-    let mut rows = printer.rows(&["revision", "change", "value", "version"]);
-    for version in versions.into_iter().take(at_most(args.limit)) {
+    let columns = ["revision", "change", "value", "version", "user", "time"];
+    let shown = if args.who {
+        &columns[..]
+    } else {
+        &columns[..4]
+    };
+    let mut rows = printer.rows(shown);
+    let mut has_author = false;
+    for Change { version, who } in versions.into_iter().take(at_most(args.limit)) {
         let (change, value, number) = match version.entry {
             Some(entry) => ("put", bytes(&entry.value), entry.version.into()),
             None => ("delete", Field::Absent, Field::Absent),
         };
-        rows.push(vec![version.revision.into(), change.into(), value, number])?;
+        let mut row = vec![version.revision.into(), change.into(), value, number];
+        if args.who {
+            has_author |= who.is_some();
+            row.extend(match who {
+                Some((user, at_ms)) => {
+                    // A name that may not be seen is not an unknown one.
+                    let user = user.map_or_else(|| "(another user)".into(), Field::from);
+                    [user, time(at_ms)]
+                }
+                None => [Field::Absent, Field::Absent],
+            });
+        }
+        rows.push(row)?;
     }
     rows.finish()?;
+    if args.who && !has_author {
+        context.remark("who made these changes is not known: a cluster notes it while authentication is enabled, until the history is trimmed")?;
+    }
     Ok(())
+}
+
+/// A time in milliseconds since the Unix epoch, as text.
+fn time(at_ms: u64) -> Field {
+    let ms = i64::try_from(at_ms).unwrap_or(i64::MAX);
+    let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);
+    format!("{time:.3}").into()
 }
 
 pub(crate) fn watch(context: &mut Context<'_, '_>, args: &args::Watch) -> Result<(), Failure> {

@@ -20,25 +20,49 @@ use crate::remote::{Remote, entry};
 /// How long a server may be silent while it has not given all of the past.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// A change of a key.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) version: Version,
+    /// Who has made it, unless the name is hidden, and when: milliseconds since the Unix epoch.
+    pub(crate) who: Option<(Option<String>, u64)>,
+}
+
 impl Remote {
-    /// The versions of a key, the newest first; at most `limit` from a server that can bound them.
-    pub(super) fn history(&self, key: &[u8], limit: Option<u64>) -> Result<Vec<Version>, Failure> {
+    /// The changes of a key, the newest first; at most `limit` from a server that can bound them.
+    pub(super) fn history(
+        &self,
+        key: &[u8],
+        limit: Option<u64>,
+        who: bool,
+    ) -> Result<Vec<Change>, Failure> {
         let client = &self.client;
-        let mut versions: Vec<Version> = self.wait(async {
+        let mut changes: Vec<Change> = self.wait(async {
             let request = client.history(key.to_vec()).level(self.level);
+            let request = match who {
+                true => request.authors(),
+                false => request,
+            };
             match set!(request, limit(limit)).await {
                 Ok(reply) => {
                     let versions = reply.versions.into_iter();
                     Ok(versions
-                        .map(|one| version(one.revision, one.entry))
+                        .map(|one| Change {
+                            version: version(one.revision, one.entry),
+                            who: one.author.map(|author| (author.user, author.at_ms)),
+                        })
                         .collect())
                 }
-                Err(Error::Unimplemented { .. }) => watched(client, key).await,
+                Err(Error::Unimplemented { .. }) => {
+                    let versions = watched(client, key).await?.into_iter();
+                    let change = |version| Change { version, who: None };
+                    Ok(versions.map(change).collect())
+                }
                 Err(error) => Err(error),
             }
         })?;
-        versions.sort_by_key(|version| Reverse(version.revision));
-        Ok(versions)
+        changes.sort_by_key(|change| Reverse(change.version.revision));
+        Ok(changes)
     }
 }
 

@@ -42,7 +42,7 @@ macro_rules! ask {
 pub(crate) mod algorithms;
 pub(crate) mod bulk;
 pub(crate) mod graph;
-mod history;
+pub(crate) mod history;
 mod remote_sink;
 pub(crate) mod resolve;
 pub(crate) mod sink;

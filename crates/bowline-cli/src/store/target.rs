@@ -13,6 +13,7 @@ use bowline_client::graph::GraphWrite;
 use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel};
 
 use super::bulk::BulkLoad;
+use super::history::Change;
 use super::remote_sink;
 use super::sink::{self, Imported};
 use super::view::{RemoteView, View};
@@ -198,10 +199,26 @@ impl Target {
     }
 
     /// The versions of a key, the newest first; more than `limit` need not be given.
-    pub(crate) fn history(&self, key: &[u8], limit: Option<u64>) -> Result<Vec<Version>, Failure> {
+    pub(crate) fn history(
+        &self,
+        key: &[u8],
+        limit: Option<u64>,
+        who: bool,
+    ) -> Result<Vec<Change>, Failure> {
         match self {
-            Target::Local(db) => Ok(db.history(key)?),
-            Target::Remote(remote) => remote.history(key, limit),
+            Target::Local(db) => {
+                let versions = db.history(key)?.into_iter();
+                let change = |version: Version| -> Result<Change, Failure> {
+                    let found = match who {
+                        true => db.author(version.revision)?,
+                        false => None,
+                    };
+                    let who = found.map(|author| (Some(author.user), author.at_ms));
+                    Ok(Change { version, who })
+                };
+                versions.map(change).collect()
+            }
+            Target::Remote(remote) => remote.history(key, limit, who),
         }
     }
 

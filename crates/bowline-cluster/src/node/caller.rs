@@ -165,6 +165,7 @@ impl CallerClient<'_> {
     fn with_actor(&self, command: Command) -> Command {
         match self.caller.actor() {
             Some(actor) => Command::By {
+                at_ms: self.client.author_time(&actor),
                 actor,
                 command: Box::new(command),
             },

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bowline::DbReader;
 use bowline::{LeaseId, Revision};
 use bowline_replica::{
-    AlarmKind, Caller, Command, Op, Outcome, RangeOp, RangeReply, Refusal, Replica, TXN_DEPTH_MAX,
-    Txn, TxnReply, Weight, is_valid_ttl,
+    Actor, AlarmKind, Caller, Command, Op, Outcome, RangeOp, RangeReply, Refusal, Replica,
+    TXN_DEPTH_MAX, Txn, TxnReply, Weight, is_valid_ttl,
 };
 use bowline_storage::Clock;
 use bowline_storage::engine;
@@ -593,6 +593,13 @@ impl LocalClient {
     #[must_use]
     pub fn clock(&self) -> &dyn Clock {
         self.core.replica.clock()
+    }
+
+    /// The time that a command of a user is given, once every member knows of authors.
+    pub(super) fn author_time(&self, actor: &Actor) -> Option<u64> {
+        let is_user = matches!(actor, Actor::User { .. });
+        let is_known = is_user && self.core.check_version(Command::AUTHOR_VERSION).is_ok();
+        is_known.then(|| self.clock().wall_ms())
     }
 
     /// The current leadership and its changes.

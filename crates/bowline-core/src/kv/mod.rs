@@ -1,5 +1,6 @@
 //! Keys and values: their records, changes, ranges and iterators.
 
+pub mod author;
 mod change;
 pub mod iterator;
 pub mod order;

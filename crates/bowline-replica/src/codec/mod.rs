@@ -44,7 +44,7 @@ use bowline_types::Revision;
 use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 5;
+pub const COMMAND_VERSION: u8 = 6;
 
 /// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;
@@ -69,6 +69,7 @@ const TAG_LEASE_DELETE_KEYS: u8 = 13;
 const TAG_BY: u8 = 14;
 const TAG_USERS: u8 = 15;
 const TAG_TOKENS: u8 = 16;
+const TAG_BY_AT: u8 = 17;
 
 const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
@@ -238,9 +239,16 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             out.push(TAG_COMMIT);
             put_commit(commit, out);
         }
-        Command::By { actor, command } => {
-            out.push(TAG_BY);
+        Command::By {
+            actor,
+            at_ms,
+            command,
+        } => {
+            out.push(if at_ms.is_some() { TAG_BY_AT } else { TAG_BY });
             users::put_actor(actor, out);
+            if let Some(at_ms) = at_ms {
+                put_varint(out, *at_ms);
+            }
             put_command(command, out);
         }
         Command::Users(change) => {
@@ -506,7 +514,8 @@ impl<'a> Decoder<'a> {
 
     fn command(&mut self) -> Decoded<Command> {
         match self.u8()? {
-            TAG_BY => self.by(),
+            TAG_BY => self.by(false),
+            TAG_BY_AT => self.by(true),
             tag => self.command_of_tag(tag),
         }
     }

@@ -8,7 +8,7 @@
 
 use bowline_storage::codec::{put_bytes, put_varint};
 
-use super::{CUT, Decoded, Decoder, TAG_BY};
+use super::{CUT, Decoded, Decoder, TAG_BY, TAG_BY_AT};
 use crate::command::Command;
 use crate::users::{Actor, Permission, TokenChange, TokenHash, UsersChange};
 use crate::users::{put_permission, read_permission};
@@ -111,7 +111,8 @@ impl Decoder<'_> {
         bytes.try_into().map_err(|_| CUT)
     }
 
-    pub(super) fn by(&mut self) -> Decoded<Command> {
+    /// A command with its actor, and with the time when it was received, if it has one.
+    pub(super) fn by(&mut self, has_time: bool) -> Decoded<Command> {
         let actor = match self.u8()? {
             ACTOR_PROCESS => Actor::Process,
             ACTOR_USER => Actor::User {
@@ -120,13 +121,21 @@ impl Decoder<'_> {
             },
             _ => return Err("an actor that is unknown"),
         };
+        let at_ms = match has_time {
+            true => Some(self.number()?),
+            false => None,
+        };
         // Its tag is looked at first: bytes of actors of actors must not use up the stack.
         let tag = self.u8()?;
-        if tag == TAG_BY {
+        if matches!(tag, TAG_BY | TAG_BY_AT) {
             return Err("an actor of a command that has one");
         }
         let command = Box::new(self.command_of_tag(tag)?);
-        Ok(Command::By { actor, command })
+        Ok(Command::By {
+            actor,
+            at_ms,
+            command,
+        })
     }
 
     pub(super) fn users_change(&mut self) -> Decoded<UsersChange> {

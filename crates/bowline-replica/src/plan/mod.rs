@@ -34,12 +34,13 @@ use super::command::{
 use super::overlay::{Overlaid, Overlay};
 use super::range::{self, Span, entry_holds, for_each, is_below_all, is_newest};
 use super::records;
-use super::users::{Tokens, Users, UsersRefusal};
+use super::users::{Actor, Tokens, Users, UsersRefusal};
 use super::work::{self, Work};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::GraphChanges;
 use bowline_core::kinds::Kinds;
+use bowline_core::kv::author;
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
 use bowline_core::lease::{Grant, LeaseId};
@@ -247,7 +248,10 @@ impl<'a> Planner<'a> {
     pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
         self.writer.begin(self.last + 1, self.collect);
         let result = match self.command(command) {
-            Ok(outcome) => self.check_size().map(|()| outcome),
+            Ok(outcome) => {
+                self.note_author(command);
+                self.check_size().map(|()| outcome)
+            }
             Err(Stop::Refused(refusal)) => Err(refusal),
             Err(Stop::Failed(error)) => return Err(error),
         };
@@ -288,6 +292,18 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
+    /// Notes who makes the revision, if it is known and there is one.
+    fn note_author(&mut self, command: &Command) {
+        if let Command::By { actor, at_ms, .. } = command
+            && let (Actor::User { name, .. }, Some(at_ms)) = (actor, at_ms)
+            && self.writer.journal.is_numbered
+        {
+            let record = author::encode(name, *at_ms);
+            self.writer
+                .put_record(trees::SYSTEM, &trees::author_key(), &record);
+        }
+    }
+
     /// Refuses a command with too many writes.
     fn check_size(&self) -> Result<(), Refusal> {
         self.check_size_with(0)
@@ -308,7 +324,7 @@ impl<'a> Planner<'a> {
             return Err(Refusal::Corrupt.into());
         }
         let (actor, command) = match command {
-            Command::By { actor, command } => (Some(actor), &**command),
+            Command::By { actor, command, .. } => (Some(actor), &**command),
             command => (None, command),
         };
         self.check_actor(actor, command)?;

@@ -68,6 +68,7 @@ fn refused(bytes: Vec<u8>) -> String {
 fn users_tokens_and_actors_need_the_fifth_version() {
     let by = Command::By {
         actor: Actor::Process,
+        at_ms: None,
         command: Box::new(txn_of(Vec::new())),
     };
     let expire = TokenChange::Expire { before_ms: 9 };
@@ -106,6 +107,7 @@ fn actors_of_actors_are_refused_without_recursion() {
         let command_of = command.clone();
         command = Command::By {
             actor,
+            at_ms: None,
             command: Box::new(command_of),
         };
     }
@@ -114,6 +116,7 @@ fn actors_of_actors_are_refused_without_recursion() {
     let by_process = {
         let by = Command::By {
             actor: Actor::Process,
+            at_ms: None,
             command: Box::new(txn_of(Vec::new())),
         };
         // The version, the count and the length; then the tag and the actor.
@@ -125,5 +128,26 @@ fn actors_of_actors_are_refused_without_recursion() {
         put_bytes(&mut bytes, &deep.repeat(1 << 19));
         let why = refused(bytes);
         assert!(why.contains("an actor"), "{why}");
+    }
+}
+
+/// A member of before does not know of times: what has one must not be sent to it, and what it was sent has none.
+#[test]
+fn a_time_needs_the_version_that_knows_of_it() {
+    let of = |at_ms| Command::By {
+        actor: Actor::User {
+            name: "ann".to_owned(),
+            since: 3,
+        },
+        at_ms,
+        command: Box::new(Command::LeaseRevoke { id: 7 }),
+    };
+    for (at_ms, version) in [(None, 5), (Some(0), 6), (Some(u64::MAX), 6)] {
+        let command = of(at_ms);
+        assert_eq!(command.version(), version);
+        let mut bytes = Vec::new();
+        encode_commands([command.clone()].iter(), &mut bytes);
+        assert_eq!(commands_version(&bytes), Some(version));
+        assert_eq!(decode_commands(&bytes.into()).unwrap(), [command]);
     }
 }

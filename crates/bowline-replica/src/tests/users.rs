@@ -13,6 +13,7 @@ pub(super) fn by(name: &str, since: u64, command: Command) -> Command {
     let name = name.to_owned();
     Command::By {
         actor: Actor::User { name, since },
+        at_ms: None,
         command: Box::new(command),
     }
 }
@@ -20,6 +21,7 @@ pub(super) fn by(name: &str, since: u64, command: Command) -> Command {
 pub(super) fn by_process(command: Command) -> Command {
     Command::By {
         actor: Actor::Process,
+        at_ms: None,
         command: Box::new(command),
     }
 }
@@ -584,13 +586,65 @@ pub(super) fn acted_command() -> impl Strategy<Value = Command> {
         2 => token_change().prop_map(Command::Tokens),
         5 => command(),
     ];
-    (actor, command).prop_map(|(actor, command)| match actor {
+    let at_ms = prop::option::of(0u64..3);
+    (actor, at_ms, command).prop_map(|(actor, at_ms, command)| match actor {
         None => command,
         Some(actor) => Command::By {
             actor,
+            at_ms,
             command: Box::new(command),
         },
     })
+}
+
+/// A command with its time.
+fn at(at_ms: u64, command: Command) -> Command {
+    let Command::By { actor, command, .. } = command else {
+        return command;
+    };
+    let at_ms = Some(at_ms);
+    Command::By {
+        actor,
+        at_ms,
+        command,
+    }
+}
+
+/// Who has made a revision is known from the commit on, and as long as the history is.
+#[test]
+fn a_revision_has_its_author_until_its_history_is_trimmed() {
+    let disk = SimDisk::new();
+    let mut member = Member::open(&disk, 1);
+    let since = enable(&mut member);
+    let mut revision_of = |member: &mut Member, command: Command| {
+        let reply = run(member, command);
+        assert!(reply.result.is_ok(), "{reply:?}");
+        reply.revision
+    };
+    let author = |member: &Member, revision: Revision| {
+        let found = member.replica.db().author(revision).unwrap();
+        found.map(|author| (author.user, author.at_ms))
+    };
+    let ann = |at_ms| Some(("ann".to_owned(), at_ms));
+    let first = revision_of(&mut member, at(11, by("ann", since, put_of("a"))));
+    let second = revision_of(&mut member, at(22, by("ann", since, put_of("b"))));
+    // What is not a user's, or was proposed for members of before, has no author, not that of the revision before.
+    let of_process = revision_of(&mut member, at(33, by_process(put_of("a"))));
+    let without = revision_of(&mut member, by("ann", since, put_of("a")));
+    let last = revision_of(&mut member, at(44, by("ann", since, put_of("a"))));
+    // It changes nothing, so it makes no revision; a refused command leaves no author either.
+    let nothing = at(55, by("ann", since, txn_of(Vec::new())));
+    assert_eq!(revision_of(&mut member, nothing), last);
+    let refused = at(66, by("bob", since, put_of("a")));
+    assert_refused(&mut member, refused, UsersRefusal::PermissionDenied);
+    let seen = [first, second, of_process, without, last].map(|revision| author(&member, revision));
+    assert_eq!(seen, [ann(11), ann(22), None, None, ann(44)]);
+    let check = member.replica.db().check().unwrap();
+    assert!(check.is_clean(), "{:?}", check.problems);
+    let compact = by(ROOT, since, Command::Compact { revision: second });
+    assert_done(&mut member, compact);
+    let seen = [first, second, without, last].map(|revision| author(&member, revision));
+    assert_eq!(seen, [None, ann(22), None, ann(44)]);
 }
 
 /// What the actor of a command decides before its rights do.

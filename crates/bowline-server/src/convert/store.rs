@@ -165,6 +165,7 @@ pub(crate) fn version(version: Version) -> pb::Version {
     pb::Version {
         revision: version.revision.get(),
         entry: version.entry.map(|found| entry(found, false)),
+        author: None,
     }
 }
 

@@ -10,13 +10,15 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use bowline::{Author, Revision};
 use bowline_cluster::ReadLevel;
 use bowline_proto::v1 as pb;
-use bowline_replica::{Command, Need, Outcome, Refusal};
+use bowline_replica::{Caller, Command, Need, Outcome, Refusal};
 use pb::commit_reply::Outcome as ReplyOutcome;
 use pb::store_server::Store;
 use prost::Message;
 use tokio::sync::Semaphore;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::check;
@@ -44,6 +46,45 @@ impl StoreService {
             context,
             scans: Arc::new(Semaphore::new(SCANS_MAX)),
         }
+    }
+}
+
+/// Whose names a caller may see beside what they have changed.
+enum ShownNames {
+    /// Everybody's.
+    All,
+    /// Its own.
+    Own(String),
+    None,
+}
+
+impl ShownNames {
+    fn shown(&self, author: Author) -> pb::Author {
+        let is_shown = match self {
+            ShownNames::All => true,
+            ShownNames::Own(name) => *name == author.user,
+            ShownNames::None => false,
+        };
+        pb::Author {
+            user: if is_shown { author.user } else { String::new() },
+            at_ms: author.at_ms,
+        }
+    }
+}
+
+impl StoreService {
+    /// Whose names the caller of a request may see.
+    async fn shown_names(&self, metadata: &MetadataMap) -> Result<ShownNames, Status> {
+        let caller = self.context.caller_of(metadata).await?;
+        let client = self.context.client.by(&caller);
+        // While authentication is disabled, everybody has this right.
+        if client.check(|each| each(Need::Root)).is_ok() {
+            return Ok(ShownNames::All);
+        }
+        Ok(match &caller {
+            Caller::User(session) => ShownNames::Own(session.user().to_owned()),
+            Caller::Nobody | Caller::Process => ShownNames::None,
+        })
     }
 }
 
@@ -149,6 +190,10 @@ impl Store for StoreService {
             limit => usize::try_from(limit).unwrap_or(usize::MAX),
         };
         let at = opened.snapshot.revision();
+        let shown_names = match asked.authors {
+            true => Some(self.shown_names(&metadata).await?),
+            false => None,
+        };
         let account = current_account(&self.context.memory);
         let stream = produced(account, move |sender| {
             let _turn = turn;
@@ -169,7 +214,13 @@ impl Store for StoreService {
                         return ControlFlow::Break(Ok(()));
                     }
                     count += 1;
-                    let version = convert::version(version);
+                    let mut version = convert::version(version);
+                    if let Some(names) = &shown_names {
+                        match db.author(Revision::new(version.revision)) {
+                            Ok(found) => version.author = found.map(|found| names.shown(found)),
+                            Err(error) => return ControlFlow::Break(Err(error)),
+                        }
+                    }
                     let bytes = version.encoded_len();
                     match parts.push(version, bytes) {
                         Ok(()) => ControlFlow::Continue(()),

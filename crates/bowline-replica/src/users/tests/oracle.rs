@@ -433,6 +433,7 @@ fn command() -> impl Strategy<Value = Command> {
         false => command,
         true => Command::By {
             actor: Actor::Process,
+            at_ms: None,
             command: Box::new(command),
         },
     })
