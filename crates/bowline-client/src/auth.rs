@@ -29,9 +29,11 @@ use std::sync::Arc;
 use bowline_proto::authpb;
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::etcdserverpb::auth_client::AuthClient as Service;
+use bowline_proto::v1;
+use bowline_proto::v1::roles_client::RolesClient as Roles;
 
 use crate::caller::{Caller, Repeat};
-use crate::v1::senseless;
+use crate::v1::{header, senseless};
 use crate::{Error, Header, KeyRange, Result};
 
 /// What a permission allows on its keys.
@@ -156,6 +158,62 @@ impl Permission {
     }
 }
 
+/// A permission of a role on the blocks and edges of kinds.
+///
+/// ```
+/// use bowline_client::auth::{Access, KindPermission};
+///
+/// let services = KindPermission::new(Access::ReadWrite, "service");
+/// assert_eq!(services.prefix, "service");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct KindPermission {
+    /// What it allows.
+    pub access: Access,
+    /// The names of the kinds begin with it. Empty: all kinds, and blocks without one.
+    pub prefix: String,
+}
+
+impl KindPermission {
+    /// A permission on all kinds whose names begin with a text.
+    ///
+    /// ```
+    /// use bowline_client::auth::{Access, KindPermission};
+    ///
+    /// let everything = KindPermission::new(Access::Read, "");
+    /// assert_eq!(everything.access, Access::Read);
+    /// ```
+    pub fn new(access: Access, prefix: impl Into<String>) -> KindPermission {
+        KindPermission {
+            access,
+            prefix: prefix.into(),
+        }
+    }
+
+    fn into_wire(self) -> v1::KindPermission {
+        let access = match self.access {
+            Access::Read => v1::Access::Read,
+            Access::Write => v1::Access::Write,
+            Access::ReadWrite => v1::Access::ReadWrite,
+        };
+        v1::KindPermission {
+            access: access.into(),
+            prefix: self.prefix,
+        }
+    }
+
+    fn of_wire(wire: v1::KindPermission) -> Result<KindPermission> {
+        let access = match v1::Access::try_from(wire.access) {
+            Ok(v1::Access::Read) => Access::Read,
+            Ok(v1::Access::Write) => Access::Write,
+            Ok(v1::Access::ReadWrite) => Access::ReadWrite,
+            Err(_) => return Err(senseless("the access of a permission is not known")),
+        };
+        Ok(KindPermission::new(access, wire.prefix))
+    }
+}
+
 /// A user.
 ///
 /// ```no_run
@@ -246,6 +304,15 @@ macro_rules! send {
         let (reply, metadata) = called.await?;
         let header = Header::new(reply.header.clone(), &metadata);
         (reply, header)
+    }};
+}
+
+/// Sends a request of `bowline.v1.Roles`; gives the reply.
+macro_rules! send_roles {
+    ($client:expr, $repeat:ident, $method:ident, $request:expr) => {{
+        let send = |channel, request| async move { Roles::new(channel).$method(request).await };
+        let called = $client.caller.call(Repeat::$repeat, None, $request, send);
+        called.await?.0
     }};
 }
 
@@ -608,6 +675,78 @@ impl AuthClient {
             range_end,
         };
         Ok(send!(self, Never, role_revoke_permission, request).1)
+    }
+
+    /// Gives a role a permission on the blocks and edges of kinds. One for the same prefix is replaced. Servers of Bowline have
+    /// it, etcd has not.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::auth::{Access, KindPermission};
+    ///
+    /// let services = KindPermission::new(Access::ReadWrite, "service");
+    /// client.auth().role_grant_kinds("workers", services).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `RoleNotFound`; `Unimplemented` by a server without the graph; those of [any
+    /// change](crate::Error#errors-of-any-change).
+    pub async fn role_grant_kinds(&self, role: &str, permission: KindPermission) -> Result<Header> {
+        let request = v1::GrantKindsRequest {
+            role: checked(role)?,
+            permission: Some(permission.into_wire()),
+        };
+        let reply = send_roles!(self, Never, grant_kinds, request);
+        Ok(header(reply.header)?.0)
+    }
+
+    /// Takes a permission on kinds from a role: the one that was granted for this very prefix.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// client.auth().role_revoke_kinds("workers", "service").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `RoleNotFound`, `PermissionNotGranted`; `Unimplemented` by a server without the graph; those of [any
+    /// change](crate::Error#errors-of-any-change).
+    pub async fn role_revoke_kinds(&self, role: &str, prefix: &str) -> Result<Header> {
+        let request = v1::RevokeKindsRequest {
+            role: checked(role)?,
+            prefix: prefix.to_owned(),
+        };
+        let reply = send_roles!(self, Never, revoke_kinds, request);
+        Ok(header(reply.header)?.0)
+    }
+
+    /// The permissions of a role on kinds. A user may look at its own roles.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// for permission in client.auth().role_kinds("workers").await? {
+    ///     println!("{} {}", permission.access, permission.prefix);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `RoleNotFound`; `Unimplemented` by a server without the graph; those of [any
+    /// read](crate::Error#errors-of-any-read).
+    pub async fn role_kinds(&self, role: &str) -> Result<Vec<KindPermission>> {
+        let request = v1::ListKindsRequest {
+            role: checked(role)?,
+        };
+        let reply = send_roles!(self, Always, list_kinds, request);
+        reply
+            .permissions
+            .into_iter()
+            .map(KindPermission::of_wire)
+            .collect()
     }
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
+use crate::audit::{self, Audit};
 use crate::credentials::Renewals;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
@@ -57,6 +58,8 @@ pub(crate) struct Context {
     pub(crate) hashing: Hashing,
     /// The renewals of tokens under way.
     pub(crate) renewals: Arc<Renewals>,
+    /// `None` when calls are not written.
+    pub(crate) audit: Option<Arc<Audit>>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
     /// Incremented when there was no leader for so long that the streams which need one end.
@@ -72,6 +75,7 @@ impl Context {
         settings: Settings,
         watches: Arc<Watches>,
         memory: Arc<Memory>,
+        audit: Option<Arc<Audit>>,
     ) -> io::Result<Arc<Context>> {
         let status = client.status();
         Ok(Arc::new(Context {
@@ -82,6 +86,7 @@ impl Context {
             client: client.for_callers(),
             hashing: Hashing::default(),
             renewals: Arc::default(),
+            audit,
             settings,
             metrics: Arc::default(),
             watches,
@@ -99,6 +104,9 @@ impl Context {
 
     /// The header of a reply.
     pub(crate) fn header(&self, revision: Revision, term: u64) -> Option<ResponseHeader> {
+        if self.audit.is_some() {
+            audit::note_revision(revision.get());
+        }
         self.reply_header.at(revision, term)
     }
 

@@ -20,8 +20,10 @@
 //!  front                HTTP/2 of the hot calls
 //!  gateway              JSON
 //!  http, service        checks and metrics; the gRPC services
+//!  audited              a call in the audit log
 //!  context              state shared by the services
 //!  watch                all watches
+//!  audit                the audit log
 //!  convert, memory      messages and types; budgets
 //!  read_threads, metrics, reply_header, snapshot_file
 //!  settings, status     settings of the services; errors and their codes
@@ -35,6 +37,8 @@
 // Calls into the consensus have deeply nested futures.
 #![recursion_limit = "256"]
 
+mod audit;
+mod audited;
 mod auto_compaction;
 mod callers;
 pub mod config;
@@ -72,7 +76,7 @@ mod watch;
 
 pub use restore::{RestoreError, SnapshotSummary, restore_snapshot, snapshot_summary};
 pub use run::run;
-pub use server::{ServeError, Server};
+pub use server::{AuditError, ServeError, Server};
 pub use snapshot_file::{BadSnapshot, SnapshotFile};
 pub use status::Fault;
 pub use version::VERSION as ETCD_VERSION;

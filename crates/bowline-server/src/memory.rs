@@ -23,6 +23,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -98,6 +99,7 @@ impl Memory {
             unsent: Arc::default(),
             was_refused: AtomicBool::new(false),
             wide_reads: Arc::new(Semaphore::new(wide_threads_max())),
+            address: OnceLock::new(),
             identity: OnceLock::new(),
             certificate_session: OnceLock::new(),
         })
@@ -116,6 +118,8 @@ pub(crate) struct Account {
     /// The turns of wide ranges, held until the reply is made or, if it is long, until the client has taken
     /// it.
     wide_reads: Arc<Semaphore>,
+    /// Where the client is.
+    address: OnceLock<SocketAddr>,
     /// The names of the certificate that the client has shown.
     identity: OnceLock<Arc<PeerIdentity>>,
     /// The session of the user that the certificate stands for.
@@ -123,6 +127,16 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// Notes where the client is. The first call counts.
+    pub(crate) fn locate(&self, address: SocketAddr) {
+        let _ = self.address.set(address);
+    }
+
+    /// Where the client is, if it came over a socket.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.address.get().copied()
+    }
+
     /// Notes the names of the client's certificate, which was verified. The first call counts.
     pub(crate) fn identify(&self, identity: Arc<PeerIdentity>) {
         let _ = self.identity.set(identity);

@@ -13,6 +13,8 @@ use futures_core::future::BoxFuture;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+pub use crate::audit::OpenError as AuditError;
+use crate::audit::{Audit, NodeClock};
 use crate::auto_compaction;
 use crate::config::{AutoCompaction, Config};
 use crate::context::Context;
@@ -55,6 +57,9 @@ pub enum ServeError {
     /// A certificate, a key, a CA or a revocation list cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The system refused a thread or a signal handler.
     #[error("the system refused {what}: {source}")]
     System {
@@ -184,6 +189,11 @@ impl Server {
         let node = Node::start(config.node.clone()).await?;
         let client = node.client();
         log_identity(&config, &node);
+        let audit = config.audit.take().map(|options| {
+            let clock = Arc::new(NodeClock(client.clone()));
+            Audit::start(options, &config.node.vfs, clock)
+        });
+        let audit = audit.transpose()?;
         let settings = config.settings();
         let refused = |source| ServeError::System {
             what: "a thread",
@@ -196,7 +206,7 @@ impl Server {
         };
         let memory = Memory::new(settings.client_bytes_max, settings.connection_bytes_max);
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
-        let context = Context::new(client, settings, watches, memory).map_err(refused)?;
+        let context = Context::new(client, settings, watches, memory, audit).map_err(refused)?;
         let mut tasks = vec![
             tokio::spawn(context.clone().follow_node()),
             tokio::spawn(context.clone().expire_tokens()),
@@ -324,6 +334,10 @@ impl Server {
             .is_err()
         {
             tracing::error!("the threads of the watches did not end");
+        }
+        if let Some(audit) = self.context.audit.clone() {
+            // What is left of it was logged.
+            let _ = tokio::task::spawn_blocking(move || audit.close()).await;
         }
         drop(self.context);
         Ok(self.node.shutdown().await?)

@@ -52,6 +52,8 @@ pub enum Fault {
     TooManyWrites,
     /// Clients use up their memory budget.
     OutOfMemory,
+    /// The audit log has no room, and calls are not made without their lines.
+    AuditLogFull,
     /// A reply is too long for one message.
     TooLong,
     /// The keys of a lease do not fit into one reply.
@@ -200,6 +202,10 @@ impl Fault {
                 Code::ResourceExhausted,
                 "bowline: the memory for clients is used up; retry later, ask for less at once, or \
                  raise --max-connection-memory or --max-client-memory",
+            ),
+            Fault::AuditLogFull => (
+                Code::Unavailable,
+                "bowline: the audit log cannot be written, and calls are not made without it; see its file and its disk",
             ),
             Fault::TooLong => (
                 Code::ResourceExhausted,

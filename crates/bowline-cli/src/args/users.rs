@@ -166,7 +166,8 @@ pub enum Allowed {
 #[derive(Debug, Args)]
 pub struct Keys {
     /// The key, the first key of a range, or the prefix with --prefix
-    pub key: String,
+    #[arg(required_unless_present = "kind")]
+    pub key: Option<String>,
     /// The key to stop before; KEY alone if absent
     #[arg(conflicts_with_all = ["prefix", "from_key"])]
     pub range_end: Option<String>,
@@ -176,6 +177,13 @@ pub struct Keys {
     /// Every key from KEY on
     #[arg(long)]
     pub from_key: bool,
+    /// In place of keys: the blocks and edges of all kinds that start with PREFIX; '' for all of them
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        conflicts_with_all = ["key", "range_end", "prefix", "from_key", "hex"]
+    )]
+    pub kind: Option<String>,
     /// How the keys are written.
     #[command(flatten)]
     pub encoding: Encoding,
@@ -217,16 +225,17 @@ pub enum Role {
         #[command(flatten)]
         encoding: Encoding,
     },
-    /// Give a role a permission on a key, a range or a prefix
+    /// Give a role a permission on a key, a range, a prefix, or kinds of the graph
     ///
-    /// A permission for the same keys is replaced.
+    /// A permission for the same keys or kinds is replaced.
     #[command(
         visible_alias = "grant-permission",
         after_help = "Examples:
   bowline role grant workers readwrite jobs/ --prefix
   bowline role grant workers read leader
   bowline role grant workers write a m
-  bowline role grant auditors read '' --prefix"
+  bowline role grant auditors read '' --prefix
+  bowline role grant workers readwrite --kind service"
     )]
     Grant {
         /// The name of the role
@@ -244,7 +253,8 @@ pub enum Role {
         after_help = "Examples:
   bowline role revoke workers jobs/ --prefix
   bowline role revoke workers leader
-  bowline role revoke workers a m"
+  bowline role revoke workers a m
+  bowline role revoke workers --kind service"
     )]
     Revoke {
         /// The name of the role

@@ -1,6 +1,6 @@
 //! `auth`, `user`, `role`.
 
-use bowline_client::auth::{Access, Permission};
+use bowline_client::auth::{Access, KindPermission, Permission};
 use bowline_client::{Error, KeyRange};
 
 use crate::args::{Allowed, Auth, Keys, Role, User, name_and_password};
@@ -135,12 +135,22 @@ pub(crate) fn role(context: &mut Context<'_, '_>, args: &Role) -> Result<(), Fai
         }
         Role::Get { name, encoding } => {
             let role = about(&remote, "", name, auth.role_get(name))?;
+            let kinds = match remote.outcome(auth.role_kinds(name))? {
+                // A server without a graph.
+                Err(Error::Unimplemented { .. }) => Vec::new(),
+                kinds => kinds?,
+            };
             let mut printer = context.printer(encoding.hex);
             let mut rows = printer.rows(&["access", "keys", "key", "range_end"]);
             for permission in role.permissions {
                 let mut row = vec![permission.access.to_string().into()];
                 row.extend(shown(&permission.range));
                 rows.push(row)?;
+            }
+            for permission in kinds {
+                let access = permission.access.to_string();
+                let [what, prefix, end] = shown_kinds(&permission.prefix);
+                rows.push(vec![access.into(), what, prefix, end])?;
             }
             rows.finish()?;
             Ok(())
@@ -155,32 +165,41 @@ pub(crate) fn role(context: &mut Context<'_, '_>, args: &Role) -> Result<(), Fai
                 Allowed::Write => Access::Write,
                 Allowed::ReadWrite => Access::ReadWrite,
             };
+            if let Some(prefix) = &keys.kind {
+                let permission = KindPermission::new(access, prefix);
+                about(&remote, "", role, auth.role_grant_kinds(role, permission))?;
+                return of_role_and(context, role, Some(access), shown_kinds(prefix), keys);
+            }
             let range = range_of(keys)?;
             let permission = Permission {
                 access,
                 range: range.clone(),
             };
             about(&remote, "", role, auth.role_grant(role, permission))?;
-            of_role_and_range(context, role, Some(access), &range, keys)
+            of_role_and(context, role, Some(access), shown(&range), keys)
         }
         Role::Revoke { role, keys } => {
+            if let Some(prefix) = &keys.kind {
+                about(&remote, "", role, auth.role_revoke_kinds(role, prefix))?;
+                return of_role_and(context, role, None, shown_kinds(prefix), keys);
+            }
             let range = range_of(keys)?;
             about(&remote, "", role, auth.role_revoke(role, range.clone()))?;
-            of_role_and_range(context, role, None, &range, keys)
+            of_role_and(context, role, None, shown(&range), keys)
         }
     }
 }
 
-fn of_role_and_range(
+fn of_role_and(
     context: &mut Context<'_, '_>,
     role: &str,
     access: Option<Access>,
-    range: &KeyRange,
+    shown: [Field; 3],
     keys: &Keys,
 ) -> Result<(), Failure> {
     let mut fields = vec![("role", role.into())];
     fields.extend(access.map(|access| ("access", access.to_string().into())));
-    fields.extend(["keys", "key", "range_end"].into_iter().zip(shown(range)));
+    fields.extend(["keys", "key", "range_end"].into_iter().zip(shown));
     let mut printer = context.printer(keys.encoding.hex);
     Ok(printer.record(&fields)?)
 }
@@ -188,7 +207,7 @@ fn of_role_and_range(
 /// The keys that the command line names.
 fn range_of(keys: &Keys) -> Result<KeyRange, Failure> {
     let decode = |text: &str| keys.encoding.decode(text).map_err(usage);
-    let key = decode(&keys.key)?;
+    let key = decode(keys.key.as_deref().unwrap_or_default())?;
     if keys.prefix {
         return Ok(KeyRange::prefix(key));
     }
@@ -203,6 +222,11 @@ fn range_of(keys: &Keys) -> Result<KeyRange, Failure> {
         Some(end) => KeyRange::between(key, decode(end)?),
         None => KeyRange::key(key),
     })
+}
+
+/// What kinds are, with the text that their names begin with.
+fn shown_kinds(prefix: &str) -> [Field; 3] {
+    ["kinds".into(), prefix.into(), Field::Absent]
 }
 
 /// What a range is, with its first key and its end.
@@ -249,10 +273,11 @@ mod tests {
 
     fn range(key: &str, range_end: Option<&str>, prefix: bool, from_key: bool) -> KeyRange {
         let keys = Keys {
-            key: key.to_owned(),
+            key: Some(key.to_owned()),
             range_end: range_end.map(str::to_owned),
             prefix,
             from_key,
+            kind: None,
             encoding: Encoding { hex: false },
         };
         range_of(&keys).unwrap()
@@ -284,10 +309,11 @@ mod tests {
             assert_eq!(shown(&range)[0], what.into(), "{range:?}");
         }
         let empty = Keys {
-            key: String::new(),
+            key: Some(String::new()),
             range_end: None,
             prefix: false,
             from_key: false,
+            kind: None,
             encoding: Encoding { hex: false },
         };
         assert!(range_of(&empty).is_err());

@@ -139,6 +139,7 @@ fn users_and_roles_are_listed_changed_and_deleted() {
             ("k", "one", json!("k"), json!(null)),
             ("m p", "range", json!("m"), json!("p")),
             ("z --from-key", "from", json!("z"), json!(null)),
+            ("--kind doc", "kinds", json!("doc"), json!(null)),
         ] {
             let granted = served.json(&format!("role grant worker write {keys}"));
             assert_eq!(granted[0]["keys"], what);
@@ -151,6 +152,8 @@ fn users_and_roles_are_listed_changed_and_deleted() {
             );
         }
         served.ok("role revoke worker m p");
+        assert_eq!(served.json("role get worker").len(), 4);
+        served.ok("role revoke worker --kind doc");
         assert_eq!(served.json("role get worker").len(), 3);
         for (line, code, said) in [
             ("user add ann:pw", 3, "exists already"),
@@ -170,6 +173,12 @@ fn users_and_roles_are_listed_changed_and_deleted() {
                 "cannot be used with",
             ),
             ("role grant worker own k", 2, "readwrite"),
+            (
+                "role grant worker read k --kind doc",
+                2,
+                "cannot be used with",
+            ),
+            ("role grant worker read", 2, "required"),
         ] {
             let text = served.fails(line, code);
             assert!(text.contains(said), "{line}: {text}");

@@ -5,6 +5,7 @@
 //! file, which beats the default. Values stay text until their source is known, so that an error can name the
 //! flag, the variable, or file and line.
 
+mod audit;
 mod auto_compaction;
 mod error;
 mod file;
@@ -28,6 +29,7 @@ use std::time::Duration;
 use bowline_cluster::NodeConfig;
 use parse::{duration, number, one_of, url_list};
 
+use crate::audit::AuditOptions;
 use crate::hosts::Hosts;
 use crate::settings::Settings;
 use crate::transport::ConnectionOptions;
@@ -92,6 +94,8 @@ pub struct Config {
     pub quota_bytes: u64,
     /// How much history automatic compaction keeps; `None` when it is off.
     pub(crate) auto_compaction: Option<AutoCompaction>,
+    /// The audit log; `None` when calls are not written.
+    pub(crate) audit: Option<AuditOptions>,
     /// Whether the hot calls are served by HTTP/2 of our own. Tests switch it off to compare.
     #[doc(hidden)]
     pub has_front: bool,
@@ -249,6 +253,7 @@ impl Config {
             drain_timeout: layers.parse("drain-timeout", duration)?,
             quota_bytes,
             auto_compaction: auto_compaction::of_layers(layers)?,
+            audit: audit::of_layers(layers)?,
             has_front: true,
             log_level: layers.parse("log-level", parse::level)?,
             log_json: layers.parse("log-format", json)? == 1,

@@ -145,6 +145,18 @@ settings! {
         "Interval between progress notifications of an idle watch that asked for them";
     "watch-queue-bytes" "BYTES" = "4194304":
         "Bytes queued for a slow client before its watches read history";
+    "audit-log" "FILE|stdout" = "":
+        "File to write calls to, as lines of JSON, or stdout for standard output [default: none]";
+    "audit-events" "NAMES" = "reads,writes,watches,leases,logins,admin,refused":
+        "Calls to write: any of reads, writes, watches, leases, logins, admin, refused and health, or all";
+    "audit-overflow" "block|drop" = "block":
+        "When lines cannot be written fast enough: let calls wait, and refuse them, or drop lines and count them";
+    "audit-file-bytes" "BYTES" = "104857600":
+        "Size at which the audit log begins a new file";
+    "audit-files" "N" = "10":
+        "Maximum number of files of the audit log; the oldest is replaced";
+    "audit-queue-bytes" "BYTES" = "8388608":
+        "Maximum memory for lines that wait to be written";
     "drain-timeout" "TIME" = "5s":
         "Time for requests to finish when the server stops";
     "log-level" "LEVEL" = "info":

@@ -1,10 +1,14 @@
 //! What is served here: the hot calls, `Range`, `Put`, `DeleteRange` and `Txn` of `etcdserverpb.KV`, and `Watch`.
 
+use std::sync::Arc;
+
 use bowline_cluster::ReadLevel;
 use bowline_proto::etcdserverpb as pb;
 use prost::{DecodeError, Message as _};
 use tonic::Status;
 
+use crate::audit::{Audit, Details, Told, noting};
+use crate::audited::Audited;
 use crate::metrics::Method;
 use crate::service::{Answer, EncodedReply, KvService, LongReply, Terms};
 
@@ -85,6 +89,28 @@ impl HotRequest {
     }
 }
 
+impl HotRequest {
+    /// Its method among all.
+    fn method(&self) -> Method {
+        match self {
+            HotRequest::Range(_) => Method::Range,
+            HotRequest::Put(_) => Method::Put,
+            HotRequest::DeleteRange(_) => Method::DeleteRange,
+            HotRequest::Txn(_) => Method::Txn,
+        }
+    }
+
+    /// Tells the audit log what it is about.
+    fn tell(&self, out: &mut Details) {
+        match self {
+            HotRequest::Range(request) => request.tell(out),
+            HotRequest::Put(request) => request.tell(out),
+            HotRequest::DeleteRange(request) => request.tell(out),
+            HotRequest::Txn(request) => request.tell(out),
+        }
+    }
+}
+
 /// The message of a reply.
 #[derive(Debug)]
 pub(crate) enum HotMessage {
@@ -140,13 +166,38 @@ impl HotReply {
     }
 }
 
-/// Makes a call. Every call has room for the largest future, and is moved into its slot: those of the rarer calls are
-/// boxed, so that reads and puts are small.
+/// Makes a call, with its line in the audit log, if there is one.
 pub(super) async fn call(
     service: KvService,
     terms: Terms,
     request: HotRequest,
 ) -> Result<HotReply, Status> {
+    let Some(audit) = service.context().audits(request.method()).cloned() else {
+        return make(service, terms, request).await;
+    };
+    Box::pin(audited(audit, service, terms, request)).await
+}
+
+async fn audited(
+    audit: Arc<Audit>,
+    service: KvService,
+    terms: Terms,
+    request: HotRequest,
+) -> Result<HotReply, Status> {
+    let details = Details::of(|out| request.tell(out));
+    let details = Arc::new(details.into());
+    let (context, credentials) = (service.context(), &terms.credentials);
+    let call = Audited::begin(context, &audit, request.method(), credentials, details);
+    let mut call = call.admit().await?;
+    let (made, revision) = noting(make(service, terms, request)).await;
+    call.revision = revision;
+    call.end(made.as_ref().err());
+    made
+}
+
+/// Makes a call. Every call has room for the largest future, and is moved into its slot: those of the rarer calls are
+/// boxed, so that reads and puts are small.
+async fn make(service: KvService, terms: Terms, request: HotRequest) -> Result<HotReply, Status> {
     Ok(match request {
         HotRequest::Range(request) => {
             HotReply::of(service.read(terms, request).await?, HotMessage::Range)

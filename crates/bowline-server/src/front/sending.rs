@@ -21,6 +21,7 @@ use super::reply::{
     write_status_trailers, write_trailers,
 };
 use super::stream::{Call, LongBody, Sending, Stream};
+use crate::audited;
 use crate::memory::Charge;
 use crate::metrics::Tally;
 use crate::status::Fault;
@@ -320,6 +321,8 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         {
             let tally = Tally::begin(&self.context.metrics, served.method(), stream.begun);
             tally.end(status.code());
+            let credentials = &stream.head.terms.credentials;
+            audited::refused(&self.context, served.method(), credentials, status);
         }
         self.writer.write_refusal(&mut self.out, id, status);
         if !has_client_ended {

@@ -27,6 +27,7 @@ use super::hot::HotReply;
 use super::reply::{write_status_trailers, write_trailers};
 use super::stream::Stream;
 use super::watching::{Watching, cut_off};
+use crate::audited::{Audited, SharedDetails};
 use crate::memory::Charge;
 use crate::metrics::{Method, Tally};
 use crate::service::WatchService;
@@ -46,6 +47,16 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             }
             Err(over) => Err(over.into()),
         };
+        let audited = self.context.audits(Method::Watch).map(|audit| {
+            let credentials = &head.terms.credentials;
+            let details = SharedDetails::default();
+            let audited = Audited::begin(&self.context, audit, Method::Watch, credentials, details);
+            audited.admit_now()
+        });
+        let (mut audited, opened) = match audited.transpose() {
+            Ok(audited) => (audited, opened),
+            Err(full) => (None, Err(full)),
+        };
         let code = opened.as_ref().err().map_or(Code::Ok, Status::code);
         let tally = Tally::begin(&self.context.metrics, Method::Watch, self.now);
         tally.stream_begins(code);
@@ -53,15 +64,21 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             Ok(opened) => opened,
             Err(status) => {
                 tally.end(code);
+                if let Some(audited) = audited {
+                    audited.end(Some(&status));
+                }
                 self.writer.write_refusal(&mut self.out, id, &status);
                 self.write_reset(id, Reason::NoError);
                 return;
             }
         };
         self.writer.write_stream_head(&mut self.out, id);
+        if let Some(audited) = &mut audited {
+            audited.begins();
+        }
         let watching = Watching::new(
             session,
-            tally,
+            (tally, audited),
             StreamWaker::new(&self.wakes, id),
             charge,
             i64::from(STREAM_WINDOW),
@@ -207,9 +224,8 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             return;
         }
         let has_client_ended = stream.has_client_ended;
-        let code = status.as_ref().map_or(Code::Ok, Status::code);
         if let Some(Stream::Watching(stream)) = self.streams.remove(&id) {
-            stream.end(code);
+            stream.end(status.as_ref());
         }
         match status {
             Some(status) => write_status_trailers(&mut self.out, id, &status),

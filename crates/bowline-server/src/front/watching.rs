@@ -9,6 +9,7 @@ use tonic::{Code, Status};
 
 use super::calls::StreamWaker;
 use super::reply::{PREFIX_BYTES, SMALL_BYTES, length_of};
+use crate::audited::Audited;
 use crate::memory::{Charge, OverBudget};
 use crate::metrics::Tally;
 use crate::watch::{EncodedDelivery, WatchSession};
@@ -17,6 +18,8 @@ use crate::watch::{EncodedDelivery, WatchSession};
 pub(super) struct Watching {
     pub(super) session: WatchSession,
     tally: Tally,
+    /// Its lines in the audit log.
+    audited: Option<Audited>,
     waker: StreamWaker,
     /// What has come of the next requests, with their prefixes.
     pub(super) body: Vec<u8>,
@@ -52,7 +55,7 @@ impl Watching {
     /// A stream whose client may send so many bytes, and takes so many.
     pub(super) fn new(
         session: WatchSession,
-        tally: Tally,
+        (tally, audited): (Tally, Option<Audited>),
         waker: StreamWaker,
         charge: Charge,
         receive_window: i64,
@@ -62,6 +65,7 @@ impl Watching {
         Watching {
             session,
             tally,
+            audited,
             waker,
             body: Vec::new(),
             fixed_bytes: charge.bytes(),
@@ -82,8 +86,11 @@ impl Watching {
     }
 
     /// The stream has ended.
-    pub(super) fn end(self, code: Code) {
-        self.tally.end(code);
+    pub(super) fn end(self, refusal: Option<&Status>) {
+        self.tally.end(refusal.map_or(Code::Ok, Status::code));
+        if let Some(audited) = self.audited {
+            audited.end(refusal);
+        }
     }
 
     /// The client has used up so much of its window; returns whether it had so much.

@@ -33,6 +33,9 @@ pub(super) fn of_path(path: &str) -> Vec<usize> {
 /// Runs checks and makes the reply.
 pub(super) async fn answer(context: &Context, path: &str, query: &str) -> Response<Body> {
     let mut places = of_path(path);
+    if context.audit.is_none() {
+        places.retain(|place| CHECKS[*place].of != CheckOf::Audit);
+    }
     let asks = |wanted: &str| query.split('&').any(|part| part == wanted);
     let is_verbose = query
         .split('&')
@@ -73,6 +76,7 @@ async fn problem(context: &Context, of: CheckOf) -> Option<String> {
             let is_raised = alarms.iter().any(|(_, kind)| *kind == AlarmKind::Corrupt);
             is_raised.then(|| "alarm activated: CORRUPT".to_owned())
         }
+        CheckOf::Audit => context.audit.as_ref().and_then(|audit| audit.problem()),
         CheckOf::Learner => context
             .is_learner()
             .then(|| "not supported for learner".to_owned()),
@@ -97,7 +101,7 @@ mod tests {
     #[test]
     fn a_path_names_all_checks_of_a_kind_or_one() {
         assert_eq!(of_path("/livez"), [0]);
-        assert_eq!(of_path("/readyz"), [1, 2, 3, 4]);
+        assert_eq!(of_path("/readyz"), [1, 2, 3, 4, 5]);
         assert_eq!(of_path("/readyz/non_learner"), [4]);
         for path in [
             "/livez/non_learner",

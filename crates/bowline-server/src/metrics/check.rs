@@ -18,11 +18,13 @@ pub(crate) struct Check {
 pub(crate) enum CheckOf {
     Read(ReadLevel),
     Corruption,
+    /// Whether the audit log is written.
+    Audit,
     Learner,
 }
 
-/// All checks, with etcd's names.
-pub(crate) const CHECKS: [Check; 5] = [
+/// All checks, with etcd's names; the last is of this server alone, and only where it has an audit log.
+pub(crate) const CHECKS: [Check; 6] = [
     Check {
         kind: "livez",
         name: "serializable_read",
@@ -47,6 +49,11 @@ pub(crate) const CHECKS: [Check; 5] = [
         kind: "readyz",
         name: "non_learner",
         of: CheckOf::Learner,
+    },
+    Check {
+        kind: "readyz",
+        name: "audit_log",
+        of: CheckOf::Audit,
     },
 ];
 

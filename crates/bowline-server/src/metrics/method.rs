@@ -113,6 +113,9 @@ methods! {
     MsLeaseTimeToLive = "bowline.v1.Lease" / "TimeToLive",
     MsLeaseRevoke = "bowline.v1.Lease" / "Revoke",
     MemberRepair = "bowline.v1.Members" / "Repair",
+    RoleGrantKinds = "bowline.v1.Roles" / "GrantKinds",
+    RoleRevokeKinds = "bowline.v1.Roles" / "RevokeKinds",
+    RoleListKinds = "bowline.v1.Roles" / "ListKinds",
 }
 
 /// How many messages a call has on each side.
@@ -206,6 +209,8 @@ impl Method {
             | M::RoleDelete
             | M::RoleGrantPermission
             | M::RoleRevokePermission
+            | M::RoleGrantKinds
+            | M::RoleRevokeKinds
             | M::GraphWrite
             | M::StoreCommit
             | M::MsLeaseGrant
@@ -230,6 +235,7 @@ impl Method {
             | M::UserList
             | M::RoleGet
             | M::RoleList
+            | M::RoleListKinds
             | M::HealthCheck
             | M::HealthWatch
             | M::ReflectionV1

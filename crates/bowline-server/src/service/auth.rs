@@ -29,7 +29,11 @@ impl AuthService {
     }
 
     /// Makes a change on behalf of a call.
-    async fn change(&self, metadata: &MetadataMap, change: UsersChange) -> Result<Applied, Status> {
+    pub(super) async fn change(
+        &self,
+        metadata: &MetadataMap,
+        change: UsersChange,
+    ) -> Result<Applied, Status> {
         check(&self.context, metadata)?;
         let caller = self.context.caller_of(metadata).await?;
         let client = self.context.client.by(&caller);
@@ -37,12 +41,28 @@ impl AuthService {
     }
 
     /// The users and roles, in a state that is not older than the call, and who makes the call.
-    async fn read(&self, metadata: &MetadataMap) -> Result<(Arc<Users>, Caller), Status> {
+    pub(super) async fn read(
+        &self,
+        metadata: &MetadataMap,
+    ) -> Result<(Arc<Users>, Caller), Status> {
         check(&self.context, metadata)?;
         let caller = self.context.caller_of(metadata).await?;
         let barrier = self.context.client.read_barrier(ReadLevel::Linearizable);
         barrier.await.map_err(status)?;
         Ok((self.context.client.users(), caller))
+    }
+
+    /// Refuses a call about a role by a user that has neither it nor the role `root`.
+    pub(super) fn check_own_role(
+        &self,
+        users: &Users,
+        caller: &Caller,
+        role: &str,
+    ) -> Result<(), Status> {
+        self.check_own(users, caller, |name| {
+            let user = users.user(name);
+            user.is_some_and(|user| user.roles.contains(role))
+        })
     }
 
     /// Refuses a call by a user that does not have the role `root`, unless `is_own` of the user's name.
@@ -295,10 +315,7 @@ impl Auth for AuthService {
     ) -> Result<Response<pb::AuthRoleGetResponse>, Status> {
         let (users, caller) = self.read(request.metadata()).await?;
         let role = request.into_inner().role;
-        self.check_own(&users, &caller, |name| {
-            let user = users.user(name);
-            user.is_some_and(|user| user.roles.contains(&role))
-        })?;
+        self.check_own_role(&users, &caller, &role)?;
         Ok(Response::new(pb::AuthRoleGetResponse {
             header: self.context.header_now(),
             perm: permissions(&users, &role)?,

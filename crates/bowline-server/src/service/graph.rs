@@ -106,8 +106,9 @@ impl Graph for GraphService {
         let (ids, without_content) = (convert::ids(&asked.ids)?, asked.without_content);
         let opened = self
             .queries
-            .open(request.metadata(), asked.read, &[])
+            .open_for_blocks(request.metadata(), asked.read)
             .await?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let view = opened.view;
         let (blocks, answered) = ask(&self.context, move || {
             read_some(&ids, |id| {
@@ -116,6 +117,7 @@ impl Graph for GraphService {
             })
         })
         .await?;
+        self.queries.check_blocks(&caller, &blocks)?;
         let reply = pb::GetBlocksReply {
             header: Some(opened.header),
             blocks,

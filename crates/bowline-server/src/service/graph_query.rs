@@ -17,7 +17,7 @@ use std::time::Duration;
 use bowline::{BlockId, Cancel, Graph as View};
 use bowline_cluster::ReadPoint;
 use bowline_proto::v1 as pb;
-use bowline_replica::Need;
+use bowline_replica::{Caller, Need};
 use futures_core::Stream;
 use prost::Message;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -30,7 +30,7 @@ use super::stream::{Replies, of_parts};
 use crate::context::Context;
 use crate::convert::graph as convert;
 use crate::memory::{Account, Charge, current_account};
-use crate::status::Fault;
+use crate::status::{Fault, status};
 
 /// The most concurrent traversals.
 const WALKS_MAX: usize = 16;
@@ -83,6 +83,35 @@ impl Queries {
             header: opened.header,
             point: opened.point,
         })
+    }
+
+    /// As [`Queries::open`], for a read of blocks whose kinds are known when they are read: see [`Queries::check_blocks`].
+    pub(super) async fn open_for_blocks(
+        &self,
+        metadata: &MetadataMap,
+        read: Option<pb::Read>,
+    ) -> Result<Opened, Status> {
+        let opened = open(&self.context, metadata, read, &|_| Ok(())).await?;
+        Ok(Opened {
+            view: opened.snapshot.graph(),
+            header: opened.header,
+            point: opened.point,
+        })
+    }
+
+    /// Refuses blocks of which a caller may not read all kinds.
+    pub(super) fn check_blocks(&self, caller: &Caller, blocks: &[pb::Block]) -> Result<(), Status> {
+        let checked = self.context.client.by(caller).check(|each| {
+            blocks.iter().try_for_each(|block| {
+                let only = Some(&block.kind).filter(|kind| !kind.is_empty());
+                let mut kinds = only.into_iter().chain(&block.kinds).peekable();
+                if kinds.peek().is_none() {
+                    return each(Need::read_kind(None));
+                }
+                kinds.try_for_each(|kind| each(Need::read_kind(Some(kind))))
+            })
+        });
+        checked.map_err(status)
     }
 
     /// Waits for a traversal's turn, of this weight.

@@ -37,6 +37,10 @@ impl KvService {
         KvService { context }
     }
 
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
     /// Checks the size of a write; reads may be as large as a message.
     fn check_size(&self, bytes: usize) -> Result<(), Status> {
         check_size(&self.context, bytes)

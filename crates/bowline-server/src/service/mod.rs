@@ -25,6 +25,7 @@ mod range_stream;
 mod reading;
 mod reflection;
 mod reserved;
+mod roles;
 mod snapshot;
 mod store;
 mod stream;
@@ -45,6 +46,7 @@ pub(crate) use long_range::LongReply;
 pub(crate) use maintenance::MaintenanceService;
 pub(crate) use members::MembersService;
 pub(crate) use reflection::Reflection;
+pub(crate) use roles::RolesService;
 pub(crate) use store::StoreService;
 pub(crate) use watch::WatchService;
 

@@ -14,7 +14,9 @@ use tonic::{Request, Response, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::{Terms, check_member};
+use crate::audit::WatchAudit;
 use crate::context::Context;
+use crate::metrics::Method;
 use crate::watch::{WatchMessage, WatchRights, WatchSession, WatchStream};
 
 /// The watch service.
@@ -40,6 +42,9 @@ impl WatchService {
                 WatchRights::sought(client, Box::pin(seek))
             }
         };
+        let audit = context.audits(Method::Watch);
+        let audit =
+            audit.map(|audit| WatchAudit::new(audit.clone(), context.who(&terms.credentials)));
         let header = context.reply_header.clone();
         let (watches, memory) = (&context.watches, &context.memory);
         let needs_leader = terms.needs_leader;
@@ -49,6 +54,7 @@ impl WatchService {
             header,
             needs_leader,
             rights,
+            audit,
         ))
     }
 }

@@ -10,6 +10,7 @@ use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
 use bowline_proto::v1::lease_server::LeaseServer as MsLeaseServer;
 use bowline_proto::v1::members_server::MembersServer;
+use bowline_proto::v1::roles_server::RolesServer;
 use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
 use bowline_proto::v3lockpb::lock_server::LockServer;
@@ -23,13 +24,17 @@ use pb::maintenance_server::MaintenanceServer;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codegen::Service;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
+use super::audited::{self, Heard};
 use super::bodies::{ReplyBody, ReplyKind, RequestBody};
 use super::rights::right_of;
 use super::tallied::{self, CallBody, TalliedRequest, code_in};
+use crate::audited::SharedDetails;
 use crate::context::{Context, is_of_read};
+use crate::credentials::Credentials;
 use crate::gateway;
 use crate::http::{self as plain, Guard};
 use crate::memory::{self, Account, Charge, Partial};
@@ -37,7 +42,7 @@ use crate::metrics::{Method, Tally};
 use crate::service::{
     AuthService, ClusterService, ElectionService, EncodedReply, GraphService, HealthService,
     KvService, LeaseService, LockService, LongReply, MaintenanceService, MembersService,
-    MsLeaseService, Reflection, StoreService, WatchService,
+    MsLeaseService, Reflection, RolesService, StoreService, WatchService,
 };
 use crate::status::in_words_of_etcd;
 
@@ -65,9 +70,11 @@ pub(crate) struct Dispatch {
     store: StoreServer<StoreService>,
     ms_lease: MsLeaseServer<MsLeaseService>,
     members: MembersServer<MembersService>,
+    roles: RolesServer<RolesService>,
 }
 
-type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+pub(super) type BoxedCall =
+    Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Dispatch {
     pub(crate) fn new(context: Arc<Context>) -> Dispatch {
@@ -99,6 +106,7 @@ impl Dispatch {
             store: serve!(StoreServer, StoreService),
             ms_lease: serve!(MsLeaseServer, MsLeaseService),
             members: serve!(MembersServer, MembersService),
+            roles: serve!(RolesServer, RolesService),
             account: context.memory.account(),
             context,
         }
@@ -212,6 +220,9 @@ impl Dispatch {
                 self.ms_lease.clone().call(request)
             }
             M::MemberRepair => self.members.clone().call(request),
+            M::RoleGrantKinds | M::RoleRevokeKinds | M::RoleListKinds => {
+                self.roles.clone().call(request)
+            }
         }
     }
 }
@@ -257,7 +268,13 @@ impl Dispatch {
         if let Some(identity) = self.account.identity() {
             request.extensions_mut().insert(identity.clone());
         }
+        let audit = self.begin_audit(method, &request);
         let request = request.map(|body| TalliedRequest::new(body, metrics, method));
+        let heard = audit.as_ref().map(|(_, details)| {
+            let bytes_max = self.context.settings.message_bytes_max();
+            Heard::new(method, details.clone(), bytes_max, &self.account)
+        });
+        let request = request.map(|body| body.heard_by(heard));
         let right = right_of(method);
         let call = match right.is_checked_later() || !self.context.client.are_users_enabled() {
             true => self.serve(method, request),
@@ -272,11 +289,28 @@ impl Dispatch {
                 })
             }
         };
+        let call = match audit {
+            None => call,
+            Some((credentials, details)) => {
+                audited::call(self.context.clone(), method, credentials, details, call)
+            }
+        };
         Call::Method {
             call,
             method,
             tally: Some(tally),
         }
+    }
+
+    /// What the audit log needs of a call that may have a line in it.
+    fn begin_audit<B>(
+        &self,
+        method: Method,
+        request: &Request<B>,
+    ) -> Option<(Credentials, SharedDetails)> {
+        self.context.audits(method)?;
+        let metadata = MetadataMap::from_headers(request.headers().clone());
+        Some((Credentials::of(&metadata), SharedDetails::default()))
     }
 
     /// Calls a method for the gateway, as a gRPC client does.

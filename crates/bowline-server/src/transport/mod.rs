@@ -3,6 +3,7 @@
 //! There are no middleware layers between connection and services: a layer of the usual kind would box each
 //! call, and copy what it needs of it.
 
+mod audited;
 mod bodies;
 mod dispatch;
 mod executor;

@@ -75,7 +75,8 @@ pub(super) fn right_of(method: Method) -> Right {
         | M::Alarm
         // A user may look at itself, and at its own roles.
         | M::UserGet
-        | M::RoleGet => Right::OfRequest,
+        | M::RoleGet
+        | M::RoleListKinds => Right::OfRequest,
         M::MemberList | M::Status => Right::User,
         M::MemberAdd
         | M::MemberRemove
@@ -101,7 +102,9 @@ pub(super) fn right_of(method: Method) -> Right {
         | M::RoleList
         | M::RoleDelete
         | M::RoleGrantPermission
-        | M::RoleRevokePermission => Right::Root,
+        | M::RoleRevokePermission
+        | M::RoleGrantKinds
+        | M::RoleRevokeKinds => Right::Root,
         M::Authenticate
         | M::HealthCheck
         | M::HealthWatch

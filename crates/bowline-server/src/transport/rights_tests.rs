@@ -207,6 +207,23 @@ fn request_of(method: Method, name: &str) -> Vec<u8> {
             role: "rich".to_owned(),
         }
         .encode_to_vec(),
+        M::RoleListKinds => v1::ListKindsRequest {
+            role: "rich".to_owned(),
+        }
+        .encode_to_vec(),
+        M::RoleGrantKinds => v1::GrantKindsRequest {
+            role: "poor".to_owned(),
+            permission: Some(v1::KindPermission {
+                access: v1::Access::Read.into(),
+                prefix: "none of the graph's".to_owned(),
+            }),
+        }
+        .encode_to_vec(),
+        M::RoleRevokeKinds => v1::RevokeKindsRequest {
+            role: "poor".to_owned(),
+            prefix: "none of the graph's".to_owned(),
+        }
+        .encode_to_vec(),
         M::Alarm => pb::AlarmRequest {
             action: pb::alarm_request::AlarmAction::Deactivate.into(),
             ..Default::default()

@@ -12,6 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
+use super::audited::Heard;
 use super::bodies::{Messages, RequestBody};
 use crate::metrics::{CallKind, Method, Metrics, Tally};
 
@@ -108,6 +109,8 @@ pub(super) enum CallBody {
 pub(super) struct TalliedRequest {
     inner: CallBody,
     counted: Option<(Messages, Arc<Metrics>, Method)>,
+    /// For the audit log.
+    heard: Option<Heard>,
 }
 
 impl TalliedRequest {
@@ -116,7 +119,14 @@ impl TalliedRequest {
         TalliedRequest {
             inner,
             counted: method.takes_stream().then(counted),
+            heard: None,
         }
+    }
+
+    /// Lets the audit log hear what is asked for.
+    pub(super) fn heard_by(mut self, heard: Option<Heard>) -> TalliedRequest {
+        self.heard = heard;
+        self
     }
 }
 
@@ -138,6 +148,13 @@ impl HttpBody for TalliedRequest {
             && let Some(data) = frame.data_ref()
         {
             metrics.of(*method).received.add(messages.take(data));
+        }
+        if let Some(heard) = &mut this.heard
+            && let Some(Ok(frame)) = &polled
+            && let Some(data) = frame.data_ref()
+            && let Err(over) = heard.take(data)
+        {
+            return Poll::Ready(Some(Err(over.into())));
         }
         Poll::Ready(polled)
     }

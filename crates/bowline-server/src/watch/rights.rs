@@ -84,6 +84,14 @@ impl WatchRights {
         }
     }
 
+    /// The user that the caller is, if it is known.
+    pub(super) fn user(&self) -> Option<&str> {
+        match &self.known {
+            Known::Caller(Caller::User(session)) => Some(session.user()),
+            Known::Caller(_) | Known::Sought(_) | Known::Refused(_) => None,
+        }
+    }
+
     pub(super) fn granted(&self) -> &Arc<Granted> {
         &self.granted
     }

@@ -1,5 +1,6 @@
 //! [`WatchSession`]: a client's watches, without the stream that carries its requests and messages.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll};
@@ -17,6 +18,7 @@ use super::rights::WatchRights;
 use super::shard::Shard;
 use super::state::{Key, StreamState, Wants};
 use super::stream_queue::{StreamQueue, Taken};
+use crate::audit::WatchAudit;
 use crate::memory::{Charge, Memory, current_account};
 use crate::reply_header::ReplyHeader;
 use crate::status::Fault;
@@ -45,6 +47,8 @@ pub(crate) struct WatchSession {
     rights: WatchRights,
     /// Requests that came before the caller was known.
     waiting: Vec<pb::WatchRequest>,
+    /// The lines of the watches in the audit log.
+    audit: Option<WatchAudit>,
 }
 
 impl WatchSession {
@@ -55,6 +59,7 @@ impl WatchSession {
         reply_header: Arc<ReplyHeader>,
         needs_leader: bool,
         rights: WatchRights,
+        audit: Option<WatchAudit>,
     ) -> WatchSession {
         let (shard, queue) = watches.open(needs_leader, Some(rights.granted().clone()));
         let state = shard.open(queue.clone());
@@ -69,6 +74,7 @@ impl WatchSession {
             next_id: 0,
             rights,
             waiting: Vec::new(),
+            audit,
         }
     }
 
@@ -84,6 +90,9 @@ impl WatchSession {
                 let id = cancel.watch_id;
                 if let Some((key, bytes)) = self.watches.remove(&id) {
                     self.rights.cancelled(id);
+                    if let Some(audit) = &mut self.audit {
+                        audit.ended(id, "");
+                    }
                     self.shard.cancel(&self.state, id, key);
                     // A release is never refused.
                     let _ = self.charge.set(self.charge.bytes() - bytes);
@@ -105,6 +114,9 @@ impl WatchSession {
         task: &mut TaskContext<'_>,
     ) -> Poll<Result<Option<Delivery>, Status>> {
         if self.rights.is_sought() && self.rights.poll_known(task).is_ready() {
+            if let Some(audit) = &mut self.audit {
+                audit.identify(self.rights.user());
+            }
             for request in std::mem::take(&mut self.waiting) {
                 self.handle(request);
             }
@@ -114,7 +126,13 @@ impl WatchSession {
                 if has_room {
                     self.shard.resume(&self.state);
                 }
-                let header = delivery.message.header.as_ref();
+                let message = &delivery.message;
+                if message.canceled
+                    && let Some(audit) = &mut self.audit
+                {
+                    audit.ended(message.watch_id, &message.cancel_reason);
+                }
+                let header = message.header.as_ref();
                 let revision = header.map_or(0, |header| header.revision);
                 let revision = Revision::new(revision as u64);
                 let term = self.reply_header.term();
@@ -130,24 +148,45 @@ impl WatchSession {
     }
 
     fn create(&mut self, request: &pb::WatchCreateRequest) {
+        if let Some(Err(full)) = self.audit.as_ref().map(WatchAudit::admit) {
+            return self.refuse(full.message());
+        }
+        let created = self.created(request);
+        if let Some(audit) = &mut self.audit {
+            match &created {
+                Ok(Some(id)) => audit.created(*id, request),
+                Ok(None) => {}
+                Err(reason) => audit.refused(request, reason),
+            }
+        }
+        if let Err(reason) = created {
+            self.refuse(&reason);
+        }
+    }
+
+    /// Creates a watch; returns its id, if the stream goes on, or why it is refused.
+    fn created(
+        &mut self,
+        request: &pb::WatchCreateRequest,
+    ) -> Result<Option<i64>, Cow<'static, str>> {
         if request.start_revision < 0 {
-            return self.refuse(&Fault::Compacted.parts().1);
+            return Err(Fault::Compacted.parts().1);
         }
         if let Err(refused) = self.rights.check(&request.key, &request.range_end) {
             // In etcd's form: a status, as its library writes one.
             let (code, text) = (refused.code(), refused.message());
-            return self.refuse(&format!("rpc error: code = {code:?} desc = {text}"));
+            return Err(format!("rpc error: code = {code:?} desc = {text}").into());
         }
         let Some(span) = Span::new(&request.key, &request.range_end) else {
-            return self.refuse("mvcc: watcher range is empty");
+            return Err("mvcc: watcher range is empty".into());
         };
         let Some(id) = self.choose_id(request.watch_id) else {
-            return self.refuse("mvcc: duplicate watch ID provided on the WatchStream");
+            return Err("mvcc: duplicate watch ID provided on the WatchStream".into());
         };
         // The index of the shard has a copy of the keys.
         let bytes = WATCH_BYTES + 2 * (request.key.len() + request.range_end.len());
         if self.charge.set(self.charge.bytes() + bytes).is_err() {
-            return self.refuse(&Fault::OutOfMemory.parts().1);
+            return Err(Fault::OutOfMemory.parts().1);
         }
         let filters = |wanted: FilterType| request.filters.contains(&wanted.into());
         let wants = Wants {
@@ -161,8 +200,10 @@ impl WatchSession {
         if let Some(key) = self.shard.create(&self.state, id, span, start, wants) {
             self.watches.insert(id, (key, bytes));
             self.rights.created(id, &request.key, &request.range_end);
+            Ok(Some(id))
         } else {
             let _ = self.charge.set(self.charge.bytes() - bytes);
+            Ok(None)
         }
     }
 

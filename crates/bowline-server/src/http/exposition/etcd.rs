@@ -11,7 +11,7 @@ use bowline_cluster::{Histogram, NodeMetrics, PeerMetrics, Status};
 
 use super::rows::{head, write_times};
 use crate::context::Context;
-use crate::metrics::{CHECKS, Method, Metrics};
+use crate::metrics::{CHECKS, CheckOf, Method, Metrics};
 use crate::version::{CLUSTER_VERSION_SHORT, VERSION};
 
 /// Writes all rows.
@@ -244,7 +244,9 @@ fn write_peers(out: &mut String, node: &NodeMetrics) -> fmt::Result {
 fn write_checks(out: &mut String, metrics: &Metrics) -> fmt::Result {
     let name = "etcd_server_healthchecks_total";
     head(out, name, "counter", "Outcomes of each check.")?;
-    for (check, outcomes) in CHECKS.iter().zip(&metrics.checks) {
+    let checks = CHECKS.iter().zip(&metrics.checks);
+    // etcd has no audit log.
+    for (check, outcomes) in checks.filter(|(check, _)| check.of != CheckOf::Audit) {
         let (kind, check) = (check.kind, check.name);
         for (status, count) in [("success", &outcomes.passed), ("error", &outcomes.failed)] {
             writeln!(

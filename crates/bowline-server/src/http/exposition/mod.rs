@@ -11,6 +11,7 @@ use bowline::Stats;
 use bowline_cluster::{Histogram, NodeMetrics, PeerMetrics, Status};
 use tonic::Code;
 
+use crate::audit::Audit;
 use crate::context::Context;
 use crate::metrics::Metrics;
 use crate::version::VERSION;
@@ -61,6 +62,7 @@ fn write_own(
     )?;
     let rows = client_rows(context)
         .into_iter()
+        .chain(context.audit.iter().flat_map(|audit| audit_rows(audit)))
         .chain(member_rows(node, status))
         .chain(storage_rows(context, node, status, stats));
     for (name, kind, help, value) in rows {
@@ -180,6 +182,48 @@ fn client_rows(context: &Context) -> Vec<Row> {
             "gauge",
             "Watches that read history.",
             behind as u64,
+        ),
+    ]
+}
+
+/// The audit log.
+fn audit_rows(audit: &Audit) -> Vec<Row> {
+    vec![
+        (
+            "audit_written_total",
+            "counter",
+            "Lines written to the audit log.",
+            audit.written.get(),
+        ),
+        (
+            "audit_dropped_total",
+            "counter",
+            "Lines of the audit log that were dropped.",
+            audit.dropped.get(),
+        ),
+        (
+            "audit_refused_total",
+            "counter",
+            "Calls that were refused since the audit log had no room.",
+            audit.refused.get(),
+        ),
+        (
+            "audit_queue_bytes",
+            "gauge",
+            "Bytes of lines that wait to be written.",
+            audit.used_bytes() as u64,
+        ),
+        (
+            "audit_rotations_total",
+            "counter",
+            "Files that the audit log has ended.",
+            audit.rotations.get(),
+        ),
+        (
+            "audit_failing",
+            "gauge",
+            "Whether the audit log cannot be written.",
+            u64::from(audit.failure().is_some()),
         ),
     ]
 }
