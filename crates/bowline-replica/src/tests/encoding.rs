@@ -113,17 +113,24 @@ fn actors_of_actors_are_refused_without_recursion() {
     }
     let why = refused(bytes_of(&command));
     assert!(why.contains("an actor of a command that has one"), "{why}");
-    let by_process = {
+    let by_process = |at_ms| {
         let by = Command::By {
             actor: Actor::Process,
-            at_ms: None,
+            at_ms,
             command: Box::new(txn_of(Vec::new())),
         };
-        // The version, the count and the length; then the tag and the actor.
+        // The version, the count and the length; then the tag, the actor and a time of one byte.
         let bytes = bytes_of(&by);
-        [bytes[3], bytes[4]]
+        let end = if at_ms.is_some() { 6 } else { 5 };
+        bytes[3..end].to_vec()
     };
-    for deep in [by_process, [by_process[0]; 2]] {
+    let (plain, timed) = (by_process(None), by_process(Some(0)));
+    for deep in [
+        plain.clone(),
+        vec![plain[0]; 2],
+        timed.clone(),
+        vec![timed[0]; 2],
+    ] {
         let mut bytes = vec![COMMAND_VERSION, 1];
         put_bytes(&mut bytes, &deep.repeat(1 << 19));
         let why = refused(bytes);
