@@ -6,7 +6,7 @@ mod garbage;
 
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
-use bowline_replica::{COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
+use bowline_replica::{Actor, COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
 use bytes::Bytes;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -339,13 +339,19 @@ async fn an_entry_that_cannot_be_applied_is_not_acknowledged() {
 }
 
 /// Two members support the next command version, the third does not: a command of that version is refused
-/// before it is proposed, and the error names the third.
+/// before it is proposed, and the error names the third. What that one would not apply is left out of others: the time of a
+/// user's command.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_that_a_member_does_not_know_is_not_proposed() {
     let next = COMMAND_VERSION + 1;
+    let old = Command::AUTHOR_VERSION - 1;
+    let ann = Actor::User {
+        name: "ann".to_owned(),
+        since: 1,
+    };
     let mut three = Three::start(|config| {
         config.command_version = match config.name.as_str() {
-            "c" => u32::from(COMMAND_VERSION),
+            "c" => u32::from(old),
             _ => u32::from(next),
         };
         config.heartbeat_interval = Duration::from_millis(100);
@@ -367,10 +373,11 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
         let refused = three.client(number).core().check_version(next);
         match refused {
             Err(Error::CommandTooNew { member, known, .. }) => {
-                assert_eq!((member, known), (lacking, COMMAND_VERSION));
+                assert_eq!((member, known), (lacking, old));
             }
             other => panic!("{other:?}"),
         }
+        assert_eq!(three.client(number).author_time(&ann), None);
     }
     let leader = three.leader().await;
     let before = last_index(&three.client(leader));
@@ -405,6 +412,8 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
             .core()
             .check_version(next)
             .expect("all know it");
+        assert!(three.client(number).author_time(&ann).is_some());
+        assert_eq!(three.client(number).author_time(&Actor::Process), None);
     }
     three.shutdown().await;
 }
