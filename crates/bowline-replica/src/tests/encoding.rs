@@ -89,7 +89,9 @@ fn users_tokens_and_actors_need_the_fifth_version() {
         assert!(refused(bytes.clone()).contains("a version other than"));
         bytes[0] = COMMAND_VERSION + 1;
         let newer = decode_commands(&Bytes::from(bytes)).unwrap_err();
-        assert!(matches!(newer, DecodeError::Newer { found: 6 }), "{newer}");
+        let is_newer =
+            matches!(newer, DecodeError::Newer { found } if found == COMMAND_VERSION + 1);
+        assert!(is_newer, "{newer}");
     }
 }
 

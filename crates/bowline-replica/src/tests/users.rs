@@ -616,7 +616,7 @@ fn a_revision_has_its_author_until_its_history_is_trimmed() {
     let disk = SimDisk::new();
     let mut member = Member::open(&disk, 1);
     let since = enable(&mut member);
-    let mut revision_of = |member: &mut Member, command: Command| {
+    let revision_of = |member: &mut Member, command: Command| {
         let reply = run(member, command);
         assert!(reply.result.is_ok(), "{reply:?}");
         reply.revision
