@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use prost::Message;
 
 /// What clients may call.
-const PUBLIC: [&str; 7] = [
+const PUBLIC: [&str; 8] = [
     "etcd/rpc.proto",
     "etcd/lock.proto",
     "etcd/election.proto",
@@ -14,6 +14,7 @@ const PUBLIC: [&str; 7] = [
     "bowline/v1/store.proto",
     "bowline/v1/lease.proto",
     "bowline/v1/member.proto",
+    "bowline/v1/quota.proto",
 ];
 
 /// What members say to each other: no business of a client.

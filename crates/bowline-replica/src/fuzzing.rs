@@ -12,8 +12,8 @@ use crate::users::{
 };
 use crate::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
-    EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, Target, Txn,
-    decode_commands, encode_commands,
+    EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, QuotaChange, QuotaLimits, RangeOp,
+    Relation, Target, Txn, decode_commands, encode_commands, require_quotas, requires_quotas,
 };
 
 /// A byte that selects the format, then commands or a member's record.
@@ -26,6 +26,9 @@ pub fn replicated(data: &[u8]) {
             if let Ok(commands) = decode_commands(&Bytes::copy_from_slice(data)) {
                 let mut again = Vec::new();
                 encode_commands(commands.iter(), &mut again);
+                if requires_quotas(data) {
+                    require_quotas(&mut again);
+                }
                 assert_eq!(again, data, "two encodings of one list of commands");
             }
         }
@@ -314,6 +317,14 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             kind: AlarmKind::NoSpace,
             is_raised: true,
         },
+        Command::Quota(QuotaChange::Set {
+            prefix: b"a/".to_vec(),
+            limits: QuotaLimits {
+                keys: Some(300),
+                bytes: None,
+            },
+        }),
+        Command::Quota(QuotaChange::Remove { prefix: Vec::new() }),
     ];
     let commands = [&commands[..], &commands_of_users()].concat();
     let mut seeds: Vec<Vec<u8>> = (commands.iter().map(std::slice::from_ref))

@@ -20,6 +20,7 @@ use crate::credentials::Renewals;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::passwords::Hashing;
+use crate::rates::Rates;
 use crate::read_threads::{ReadThreads, long_threads_max, wide_threads_max};
 use crate::reply_header::ReplyHeader;
 use crate::settings::Settings;
@@ -57,6 +58,8 @@ pub(crate) struct Context {
     pub(crate) hashing: Hashing,
     /// The renewals of tokens under way.
     pub(crate) renewals: Arc<Renewals>,
+    /// The rates of each principal; `None` without limits.
+    pub(crate) rates: Option<Arc<Rates>>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
     /// Incremented when there was no leader for so long that the streams which need one end.
@@ -80,6 +83,7 @@ impl Context {
             reply_header: Arc::new(ReplyHeader::new(&client)),
             // What a service does without its caller is done for nobody.
             client: client.for_callers(),
+            rates: Rates::new(settings.rates),
             hashing: Hashing::default(),
             renewals: Arc::default(),
             settings,

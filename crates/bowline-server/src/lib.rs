@@ -54,6 +54,7 @@ mod metrics;
 mod notify;
 mod open_files;
 mod passwords;
+mod rates;
 mod read_threads;
 mod reply_header;
 mod restore;

@@ -23,6 +23,7 @@
 
 use std::cell::RefCell;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -100,6 +101,7 @@ impl Memory {
             wide_reads: Arc::new(Semaphore::new(wide_threads_max())),
             identity: OnceLock::new(),
             certificate_session: OnceLock::new(),
+            address: OnceLock::new(),
         })
     }
 }
@@ -120,12 +122,24 @@ pub(crate) struct Account {
     identity: OnceLock<Arc<PeerIdentity>>,
     /// The session of the user that the certificate stands for.
     certificate_session: OnceLock<Arc<Session>>,
+    /// The address of the client.
+    address: OnceLock<IpAddr>,
 }
 
 impl Account {
     /// Notes the names of the client's certificate, which was verified. The first call counts.
     pub(crate) fn identify(&self, identity: Arc<PeerIdentity>) {
         let _ = self.identity.set(identity);
+    }
+
+    /// Notes the address of the client. The first call counts.
+    pub(crate) fn locate(&self, address: IpAddr) {
+        let _ = self.address.set(address);
+    }
+
+    /// The address of the client, if the connection has one.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        self.address.get().copied()
     }
 
     /// The names of the client's certificate, if the connection has one.

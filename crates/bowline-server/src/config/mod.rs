@@ -14,6 +14,7 @@ mod parse;
 mod settings;
 mod tls;
 
+pub use crate::rates::RateLimits;
 pub use crate::settings::MetricNames;
 pub(crate) use auto_compaction::AutoCompaction;
 pub use error::ConfigError;
@@ -62,6 +63,8 @@ pub struct Config {
     pub max_query_time: Duration,
     /// How long a token is valid after its last use.
     pub auth_token_ttl: Duration,
+    /// The rates of each user, or of each address.
+    pub rates: RateLimits,
     /// The most calls under way on one connection.
     pub max_concurrent_streams: u32,
     /// The most connections.
@@ -234,6 +237,10 @@ impl Config {
             max_traversal_blocks: bounded("max-traversal-blocks")?,
             max_query_time: layers.parse("max-query-time", duration)?,
             auth_token_ttl: layers.parse("auth-token-ttl", parse::token_ttl)?,
+            rates: RateLimits {
+                requests: layers.parse("max-requests-per-second", number)?,
+                scanned_bytes: layers.parse("max-scanned-bytes-per-second", number)?,
+            },
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
@@ -262,6 +269,7 @@ impl Config {
             traversal_blocks_max: self.max_traversal_blocks,
             query_time_max: self.max_query_time,
             auth_token_ttl: self.auth_token_ttl,
+            rates: self.rates,
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,

@@ -386,10 +386,22 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 return Ok(());
             }
         }
+        let tally = Tally::begin(&self.context.metrics, method.method(), begun);
+        let admitted = self.context.admit(&terms.credentials, &self.account);
+        let (principal, refused) = match admitted {
+            Ok(principal) => (principal, None),
+            Err(fault) => (None, Some(fault)),
+        };
         let call = Call {
             send_window,
-            tally: Tally::begin(&self.context.metrics, method.method(), begun),
+            tally,
+            principal,
         };
+        if let Some(fault) = refused {
+            self.streams.remove(&id);
+            self.answer(id, call, Err(fault.into()));
+            return Ok(());
+        }
         let slot = self
             .calls
             .start(id, (self.start)(self.service.clone(), terms, request));

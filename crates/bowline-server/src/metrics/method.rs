@@ -113,6 +113,9 @@ methods! {
     MsLeaseTimeToLive = "bowline.v1.Lease" / "TimeToLive",
     MsLeaseRevoke = "bowline.v1.Lease" / "Revoke",
     MemberRepair = "bowline.v1.Members" / "Repair",
+    QuotaSet = "bowline.v1.Quotas" / "Set",
+    QuotaList = "bowline.v1.Quotas" / "List",
+    QuotaRemove = "bowline.v1.Quotas" / "Remove",
 }
 
 /// How many messages a call has on each side.
@@ -172,6 +175,15 @@ impl Method {
         }
     }
 
+    /// Whether rates limit it. Health is asked for by machines that restart a server which does not answer.
+    pub(crate) fn is_limited(self) -> bool {
+        use Method as M;
+        !matches!(
+            self,
+            M::HealthCheck | M::HealthWatch | M::ReflectionV1 | M::ReflectionV1Alpha
+        )
+    }
+
     /// Whether it may change what is stored, or the cluster.
     pub(crate) fn changes(self) -> bool {
         use Method as M;
@@ -210,7 +222,9 @@ impl Method {
             | M::StoreCommit
             | M::MsLeaseGrant
             | M::MsLeaseRevoke
-            | M::MemberRepair => true,
+            | M::MemberRepair
+            | M::QuotaSet
+            | M::QuotaRemove => true,
             M::Range
             | M::RangeStream
             | M::Watch
@@ -254,7 +268,8 @@ impl Method {
             | M::StoreRange
             | M::StoreHistory
             | M::MsLeaseKeepAlive
-            | M::MsLeaseTimeToLive => false,
+            | M::MsLeaseTimeToLive
+            | M::QuotaList => false,
         }
     }
 }

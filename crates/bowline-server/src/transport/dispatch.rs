@@ -10,6 +10,7 @@ use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
 use bowline_proto::v1::lease_server::LeaseServer as MsLeaseServer;
 use bowline_proto::v1::members_server::MembersServer;
+use bowline_proto::v1::quotas_server::QuotasServer;
 use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
 use bowline_proto::v3lockpb::lock_server::LockServer;
@@ -23,13 +24,16 @@ use pb::maintenance_server::MaintenanceServer;
 use tokio::time::Instant;
 use tonic::body::Body;
 use tonic::codegen::Service;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::bodies::{ReplyBody, ReplyKind, RequestBody};
+use super::charged;
 use super::rights::right_of;
 use super::tallied::{self, CallBody, TalliedRequest, code_in};
 use crate::context::{Context, is_of_read};
+use crate::credentials::Credentials;
 use crate::gateway;
 use crate::http::{self as plain, Guard};
 use crate::memory::{self, Account, Charge, Partial};
@@ -37,7 +41,7 @@ use crate::metrics::{Method, Tally};
 use crate::service::{
     AuthService, ClusterService, ElectionService, EncodedReply, GraphService, HealthService,
     KvService, LeaseService, LockService, LongReply, MaintenanceService, MembersService,
-    MsLeaseService, Reflection, StoreService, WatchService,
+    MsLeaseService, QuotasService, Reflection, StoreService, WatchService,
 };
 use crate::status::in_words_of_etcd;
 
@@ -65,6 +69,7 @@ pub(crate) struct Dispatch {
     store: StoreServer<StoreService>,
     ms_lease: MsLeaseServer<MsLeaseService>,
     members: MembersServer<MembersService>,
+    quotas: QuotasServer<QuotasService>,
 }
 
 type BoxedCall = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -99,6 +104,7 @@ impl Dispatch {
             store: serve!(StoreServer, StoreService),
             ms_lease: serve!(MsLeaseServer, MsLeaseService),
             members: serve!(MembersServer, MembersService),
+            quotas: serve!(QuotasServer, QuotasService),
             account: context.memory.account(),
             context,
         }
@@ -212,6 +218,7 @@ impl Dispatch {
                 self.ms_lease.clone().call(request)
             }
             M::MemberRepair => self.members.clone().call(request),
+            M::QuotaSet | M::QuotaList | M::QuotaRemove => self.quotas.clone().call(request),
         }
     }
 }
@@ -259,6 +266,13 @@ impl Dispatch {
         }
         let request = request.map(|body| TalliedRequest::new(body, metrics, method));
         let right = right_of(method);
+        let limited = match &self.context.rates {
+            Some(rates) if method.is_limited() => {
+                let metadata = MetadataMap::from_headers(request.headers().clone());
+                Some((rates.clone(), Credentials::of(&metadata)))
+            }
+            _ => None,
+        };
         let call = match right.is_checked_later() || !self.context.client.are_users_enabled() {
             true => self.serve(method, request),
             false => {
@@ -268,6 +282,19 @@ impl Dispatch {
                     match right.check(&context, headers).await {
                         Ok(()) => call.await,
                         Err(status) => Ok(status.into_http()),
+                    }
+                })
+            }
+        };
+        let call = match limited {
+            None => call,
+            Some((rates, credentials)) => {
+                let (context, account) = (self.context.clone(), self.account.clone());
+                Box::pin(async move {
+                    match context.admit(&credentials, &account) {
+                        Ok(Some(principal)) => Ok(charged::reply(call.await?, &rates, principal)),
+                        Ok(None) => call.await,
+                        Err(fault) => Ok(Status::from(fault).into_http()),
                     }
                 })
             }

@@ -315,6 +315,9 @@ impl Connection {
         // Counts the connection as open until it is dropped.
         let context = self.context.clone();
         let _open = Open(&context);
+        if let Accepted::Socket(_, address) = &accepted {
+            self.account.locate(address.ip());
+        }
         match accepted {
             Accepted::Socket(stream, address) => match (stream.set_nodelay(true), &self.secured) {
                 (Ok(()), None) => self.serve_stream(stream).await,

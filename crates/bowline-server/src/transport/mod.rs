@@ -4,6 +4,7 @@
 //! call, and copy what it needs of it.
 
 mod bodies;
+mod charged;
 mod dispatch;
 mod executor;
 mod listener;
