@@ -110,7 +110,7 @@ pub fn quota_key(prefix: &[u8]) -> Vec<u8> {
 }
 
 /// All quotas.
-pub fn quotas_prefix() -> [u8; 1] {
+pub(crate) fn quotas_prefix() -> [u8; 1] {
     [TAG_QUOTA]
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Revision, Value};
 use bytes::Bytes;
 
+use crate::codec::requires_quotas;
 use crate::users::{
     Actor, Grant, Permission, TokenChange, Users, UsersChange, decode_role, decode_token,
     decode_user, encode_role, encode_token, encode_user,
@@ -13,7 +14,7 @@ use crate::users::{
 use crate::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
     EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, QuotaChange, QuotaLimits, RangeOp,
-    Relation, Target, Txn, decode_commands, encode_commands, require_quotas, requires_quotas,
+    Relation, Target, Txn, decode_commands, encode_commands, require_quotas,
 };
 
 /// A byte that selects the format, then commands or a member's record.

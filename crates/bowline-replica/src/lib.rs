@@ -62,7 +62,7 @@ use bowline_types::Revision;
 pub use applier::Applier;
 pub use codec::{
     COMMAND_VERSION, COMMANDS_MAX, DecodeError, TXN_DEPTH_MAX, commands_version, decode_commands,
-    encode_commands, require_quotas, requires_quotas,
+    encode_commands, require_quotas,
 };
 pub use command::*;
 pub use needs::{Need, needs, needs_of_txn};

@@ -1,10 +1,16 @@
 //! Quotas of prefixes: their changes, and why a command is refused for them.
 //!
 //! What a quota is, and how keys are counted, is in [`bowline_core::quota`]; how a command is charged, in `plan/quotas.rs`.
+//! A change is encoded as
+//!
+//! ```text
+//! | change u8: 0 removal, else 4, and 1 with a limit of keys, 2 of bytes | prefix bytes | limits: varint each |
+//! ```
 
 use std::fmt;
 
 use bowline_core::quota::{PREFIX_BYTES_MAX, QUOTAS_MAX};
+use bowline_storage::codec::{Reader, put_bytes, put_varint};
 use bowline_types::{QuotaLimits, show_key};
 
 /// A change of the quotas.
@@ -33,6 +39,49 @@ impl QuotaChange {
             QuotaChange::Set { prefix, .. } | QuotaChange::Remove { prefix } => prefix,
         }
     }
+}
+
+const REMOVE: u8 = 0;
+const SET: u8 = 4;
+const LIMITS_KEYS: u8 = 1;
+const LIMITS_BYTES: u8 = 2;
+
+/// Appends a change behind a tag.
+pub(crate) fn put_quota_change(tag: u8, change: &QuotaChange, out: &mut Vec<u8>) {
+    let (what, limits) = match change {
+        QuotaChange::Remove { .. } => (REMOVE, QuotaLimits::default()),
+        QuotaChange::Set { limits, .. } => {
+            let flag = |limit: Option<u64>, flag: u8| limit.map_or(0, |_| flag);
+            let flags = flag(limits.keys, LIMITS_KEYS) | flag(limits.bytes, LIMITS_BYTES);
+            (SET | flags, *limits)
+        }
+    };
+    out.extend_from_slice(&[tag, what]);
+    put_bytes(out, change.prefix());
+    for limit in [limits.keys, limits.bytes].into_iter().flatten() {
+        put_varint(out, limit);
+    }
+}
+
+/// Reads a change.
+pub(crate) fn read_quota_change(reader: &mut Reader<'_>) -> Option<QuotaChange> {
+    let what = reader.u8()?;
+    let prefix = reader.bytes()?.to_vec();
+    if what == REMOVE {
+        return Some(QuotaChange::Remove { prefix });
+    }
+    if what & !(LIMITS_KEYS | LIMITS_BYTES) != SET {
+        return None;
+    }
+    let mut limit = |flag: u8| match what & flag {
+        0 => Some(None),
+        _ => reader.varint().map(Some),
+    };
+    let limits = QuotaLimits {
+        keys: limit(LIMITS_KEYS)?,
+        bytes: limit(LIMITS_BYTES)?,
+    };
+    Some(QuotaChange::Set { prefix, limits })
 }
 
 /// What a quota limits.

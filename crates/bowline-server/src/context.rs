@@ -17,6 +17,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
 use crate::credentials::Renewals;
+use crate::jwt::Jwt;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::passwords::Hashing;
@@ -58,6 +59,8 @@ pub(crate) struct Context {
     pub(crate) hashing: Hashing,
     /// The renewals of tokens under way.
     pub(crate) renewals: Arc<Renewals>,
+    /// Signs and verifies tokens; `None` for tokens that are in the state.
+    pub(crate) jwt: Option<Jwt>,
     /// The rates of each principal; `None` without limits.
     pub(crate) rates: Option<Arc<Rates>>,
     has_leader: AtomicBool,
@@ -75,6 +78,7 @@ impl Context {
         settings: Settings,
         watches: Arc<Watches>,
         memory: Arc<Memory>,
+        jwt: Option<Jwt>,
     ) -> io::Result<Arc<Context>> {
         let status = client.status();
         Ok(Arc::new(Context {
@@ -83,6 +87,7 @@ impl Context {
             reply_header: Arc::new(ReplyHeader::new(&client)),
             // What a service does without its caller is done for nobody.
             client: client.for_callers(),
+            jwt,
             rates: Rates::new(settings.rates),
             hashing: Hashing::default(),
             renewals: Arc::default(),

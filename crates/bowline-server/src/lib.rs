@@ -35,6 +35,7 @@
 // Calls into the consensus have deeply nested futures.
 #![recursion_limit = "256"]
 
+mod admission;
 mod auto_compaction;
 mod callers;
 pub mod config;
@@ -48,6 +49,7 @@ pub mod fuzzing;
 mod gateway;
 mod hosts;
 mod http;
+mod jwt;
 mod login;
 mod memory;
 mod metrics;

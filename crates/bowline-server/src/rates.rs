@@ -26,16 +26,13 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bowline_replica::{Caller, Session};
+use bowline_replica::Session;
 use parking_lot::Mutex;
 
-use crate::context::Context;
-use crate::credentials::Credentials;
-use crate::memory::Account;
 use crate::metrics::Counter;
 use crate::status::Fault;
 
@@ -80,7 +77,7 @@ impl fmt::Display for Principal {
 }
 
 /// The part of an address that belongs to one client: of IPv6, a client has at least a network of 64 bits.
-fn client_of(address: IpAddr) -> IpAddr {
+pub(crate) fn client_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V6(address) => match address.to_ipv4_mapped() {
             Some(address) => IpAddr::V4(address),
@@ -229,7 +226,11 @@ impl Rates {
         principals.users.of_each.len() + principals.addresses.of_each.len()
     }
 
-    fn admit(&self, principal: &Principal, now: Instant) -> Result<(), Fault> {
+    /// Admits a call of a principal.
+    ///
+    /// # Errors
+    /// `RateExceeded`.
+    pub(crate) fn admit(&self, principal: &Principal, now: Instant) -> Result<(), Fault> {
         let now = now.saturating_duration_since(self.begun);
         let mut principals = self.principals.lock();
         let admitted = principals.of(principal, now).admit(self.limits, now);
@@ -272,46 +273,10 @@ impl Rates {
     }
 }
 
-impl Context {
-    /// Admits a call of whoever shows these credentials on a connection. The principal is to be charged for the reply;
-    /// `None` without limits.
-    ///
-    /// # Errors
-    /// `RateExceeded`, which names the principal, the limit, and when to try again.
-    #[inline]
-    pub(crate) fn admit(
-        &self,
-        credentials: &Credentials,
-        account: &Account,
-    ) -> Result<Option<Principal>, Fault> {
-        match &self.rates {
-            None => Ok(None),
-            Some(rates) => self.admit_by(rates, credentials, account).map(Some),
-        }
-    }
-
-    fn admit_by(
-        &self,
-        rates: &Rates,
-        credentials: &Credentials,
-        account: &Account,
-    ) -> Result<Principal, Fault> {
-        let principal = match self.known_caller(credentials) {
-            Some(Caller::User(session)) => Principal::User(session),
-            _ => {
-                let address = account
-                    .address()
-                    .unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-                Principal::Address(client_of(address))
-            }
-        };
-        rates.admit(&principal, Instant::now())?;
-        Ok(principal)
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn rates(requests: u64, scanned_bytes: u64) -> Rates {

@@ -70,6 +70,8 @@ pub enum Fault {
     MemberNotFound,
     /// The lease exists already.
     LeaseExists,
+    /// This member verifies tokens, and has no key to sign one.
+    VerifyOnly,
     /// Only the leader can do this.
     NotLeader,
     /// Only a learner can be promoted.
@@ -293,6 +295,11 @@ impl Fault {
             Fault::NoPasswordUser => (
                 Code::Unknown,
                 "auth: authentication failed, password was given for no password user",
+            ),
+            // etcd sends it without a code.
+            Fault::VerifyOnly => (
+                Code::Unknown,
+                "auth: token signing attempted with verify-only key",
             ),
             Fault::UnknownMethod => (Code::Unknown, "etcdserver: unknown method"),
             Fault::DowngradeVersionMalformed => (

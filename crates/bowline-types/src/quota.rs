@@ -18,6 +18,10 @@ pub struct QuotaLimits {
 
 impl QuotaLimits {
     /// Whether nothing is limited.
+    ///
+    /// ```
+    /// assert!(bowline_types::QuotaLimits::default().is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_none() && self.bytes.is_none()
@@ -25,6 +29,14 @@ impl QuotaLimits {
 }
 
 /// What the keys that begin with a prefix take.
+///
+/// ```
+/// use bowline_types::QuotaUse;
+///
+/// // A key of four bytes with a value of five.
+/// let used = QuotaUse { keys: 1, bytes: 9 };
+/// assert!(used != QuotaUse::default());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QuotaUse {
     /// The keys.
@@ -34,6 +46,18 @@ pub struct QuotaUse {
 }
 
 /// The quota of a prefix.
+///
+/// ```
+/// use bowline_types::{Quota, QuotaLimits, QuotaUse};
+///
+/// let is_full = |quota: &Quota| quota.limits.keys.is_some_and(|most| quota.used.keys >= most);
+/// let quota = Quota {
+///     prefix: b"tenants/blue/".to_vec(),
+///     limits: QuotaLimits { keys: Some(10), bytes: None },
+///     used: QuotaUse { keys: 10, bytes: 400 },
+/// };
+/// assert!(is_full(&quota));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
     /// The prefix; empty for all keys.

@@ -254,9 +254,15 @@ impl CallerClient<'_> {
     ///
     /// # Errors
     /// As [`LocalClient::execute`]; `Refused` with what is wrong with the change.
-    pub async fn change_quota(&self, change: bowline_replica::QuotaChange) -> Result<Applied> {
-        let applied = self.execute(Command::Quota(change)).await?;
-        refused(applied)
+    #[inline(never)]
+    pub fn change_quota(
+        &self,
+        change: bowline_replica::QuotaChange,
+    ) -> BoxFuture<'_, Result<Applied>> {
+        Box::pin(async {
+            let applied = self.execute(Command::Quota(change)).await?;
+            refused(applied)
+        })
     }
 }
 

@@ -29,7 +29,6 @@
 //! the member rather than be skipped: the other members may know it.
 
 mod graph_writes;
-mod quotas;
 mod users;
 
 use std::time::Duration;
@@ -42,6 +41,7 @@ use super::command::{
     AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op,
     PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
+use super::quota::{put_quota_change, read_quota_change};
 use bowline_core::graph::BlockId;
 use bowline_core::lease::{LeaseId, LeaseLeft};
 use bowline_core::options::Isolation;
@@ -133,8 +133,8 @@ pub fn require_quotas(encoded: &mut [u8]) {
 }
 
 /// Whether commands are marked by [`require_quotas`].
-#[must_use]
-pub fn requires_quotas(encoded: &[u8]) -> bool {
+#[cfg(any(test, fuzzing))]
+pub(crate) fn requires_quotas(encoded: &[u8]) -> bool {
     encoded
         .first()
         .is_some_and(|version| version & WITH_QUOTAS != 0)
@@ -275,10 +275,7 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             out.push(TAG_TOKENS);
             users::put_token_change(change, out);
         }
-        Command::Quota(change) => {
-            out.push(TAG_QUOTA);
-            quotas::put_quota_change(change, out);
-        }
+        Command::Quota(change) => put_quota_change(TAG_QUOTA, change, out),
     }
 }
 
@@ -544,7 +541,10 @@ impl<'a> Decoder<'a> {
         Ok(match tag {
             TAG_USERS => Command::Users(self.users_change()?),
             TAG_TOKENS => Command::Tokens(self.token_change()?),
-            TAG_QUOTA => Command::Quota(self.quota_change()?),
+            TAG_QUOTA => {
+                let change = read_quota_change(&mut self.reader);
+                Command::Quota(change.ok_or("a change of quotas that is unknown")?)
+            }
             TAG_TXN => Command::Txn(self.txn(0)?),
             TAG_UNBOUNDED_TXN => Command::UnboundedTxn(self.txn(0)?),
             TAG_LEASE_GRANT => Command::LeaseGrant {

@@ -3,6 +3,7 @@
 use bowline_storage::codec::put_bytes;
 
 use super::*;
+use crate::codec::requires_quotas;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]

@@ -308,7 +308,10 @@ proptest! {
                     let disk = shaken.disk.after_power_loss();
                     shaken = Member::open(&disk, 2);
                 }
-                1 => take_over(&member, &mut shaken),
+                1 => {
+                    shaken = Member::open(&SimDisk::new(), 2);
+                    take_over(&member, &mut shaken);
+                }
                 2 => shaken.replica.db().compact().unwrap(),
                 _ => {}
             }

@@ -14,6 +14,7 @@ mod parse;
 mod settings;
 mod tls;
 
+pub use crate::jwt::JwtOptions;
 pub use crate::rates::RateLimits;
 pub use crate::settings::MetricNames;
 pub(crate) use auto_compaction::AutoCompaction;
@@ -63,6 +64,8 @@ pub struct Config {
     pub max_query_time: Duration,
     /// How long a token is valid after its last use.
     pub auth_token_ttl: Duration,
+    /// How tokens are signed; `None` for tokens that are in the replicated state.
+    pub jwt: Option<JwtOptions>,
     /// The rates of each user, or of each address.
     pub rates: RateLimits,
     /// The most calls under way on one connection.
@@ -237,6 +240,7 @@ impl Config {
             max_traversal_blocks: bounded("max-traversal-blocks")?,
             max_query_time: layers.parse("max-query-time", duration)?,
             auth_token_ttl: layers.parse("auth-token-ttl", parse::token_ttl)?,
+            jwt: layers.parse("auth-token", parse::auth_token)?,
             rates: RateLimits {
                 requests: layers.parse("max-requests-per-second", number)?,
                 scanned_bytes: layers.parse("max-scanned-bytes-per-second", number)?,

@@ -117,6 +117,8 @@ settings! {
         "Maximum number of blocks that a traversal visits, whatever the request allows";
     "max-query-time" "TIME" = "2m":
         "Maximum time of a graph query; one that takes longer is refused";
+    "auth-token" "simple|jwt,..." = "simple":
+        "Tokens that members store, or signed ones: jwt,pub-key=FILE,priv-key=FILE,sign-method=RS256,ttl=5m";
     "auth-token-ttl" "SECONDS|TIME" = "300":
         "Time for which a token is valid after its last use: a number of seconds, or a time like 5m";
     "max-requests-per-second" "N" = "0":
