@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use prost::Message;
 
 /// What clients may call.
-const PUBLIC: [&str; 8] = [
+const PUBLIC: [&str; 9] = [
     "etcd/rpc.proto",
     "etcd/lock.proto",
     "etcd/election.proto",
@@ -15,6 +15,7 @@ const PUBLIC: [&str; 8] = [
     "bowline/v1/lease.proto",
     "bowline/v1/member.proto",
     "bowline/v1/roles.proto",
+    "bowline/v1/quota.proto",
 ];
 
 /// What members say to each other: no business of a client.

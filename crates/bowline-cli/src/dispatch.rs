@@ -4,7 +4,7 @@ use crate::args::cluster::ClusterCommand;
 use crate::args::{Cli, Command};
 use crate::commands::{
     bench, blocks, cert, cluster, endpoints, graph, keys, leases, maintenance, manual, members,
-    serve, snapshot, tour, transfer, users,
+    quotas, serve, snapshot, tour, transfer, users,
 };
 use crate::context::{Context, usage};
 use crate::exit::Failure;
@@ -59,6 +59,7 @@ pub(crate) fn execute(
             ClusterCommand::Auth(args) => users::auth(context, &args),
             ClusterCommand::User(args) => users::user(context, &args),
             ClusterCommand::Role(args) => users::role(context, &args),
+            ClusterCommand::Quota(args) => quotas::run(context, &args),
             ClusterCommand::Defrag => maintenance::defrag(context),
         },
     }

@@ -168,6 +168,7 @@ impl Exit {
             E::InvalidEndpoint { .. } => Exit::Usage,
             E::Corrupt => Exit::Corrupt,
             E::NoSpace
+            | E::QuotaExceeded { .. }
             | E::PermissionDenied
             | E::UserRequired
             | E::InvalidToken

@@ -62,7 +62,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// # Errors of any change
 ///
 /// `UnknownOutcome`: read the data before another try. Nothing was changed after any other error: `Unreachable`,
-/// `NoLeader`, `TooManyRequests` (try again later), `NoSpace`, `RequestTooLarge`, `Corrupt`, and those of users.
+/// `NoLeader`, `TooManyRequests` and `RateExceeded` (try again later), `NoSpace`, `QuotaExceeded`, `RequestTooLarge`,
+/// `Corrupt`, and those of users.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -114,6 +115,18 @@ pub enum Error {
     /// The server has more requests waiting than it takes. Nothing was written.
     #[error("the server has too many requests waiting: try again later")]
     TooManyRequests,
+    /// The user, or the address, makes more requests or reads more bytes in a second than it may: try again later.
+    #[error("{message}")]
+    RateExceeded {
+        /// Who it is, the limit, and when to try again.
+        message: String,
+    },
+    /// A write would take more than the quota of a prefix allows: see [`Client::set_quota`](crate::Client::set_quota).
+    #[error("{message}")]
+    QuotaExceeded {
+        /// The prefix, the limit, the use, and what it would have become.
+        message: String,
+    },
     /// The cluster has no leader, as far as this member knows. Nothing was written.
     #[error("the cluster has no leader")]
     NoLeader,
@@ -379,6 +392,7 @@ impl Error {
         matches!(
             self,
             Error::TooManyRequests
+                | Error::RateExceeded { .. }
                 | Error::NoLeader
                 | Error::NotLeader
                 | Error::LeaderChanged
@@ -539,6 +553,14 @@ impl Error {
                 Error::ServerTimedOut { message: message() }
             }
             _ if code == Code::Unimplemented => Error::Unimplemented { message: message() },
+            text if text.starts_with("bowline: rate exceeded") => {
+                let message = text.trim_start_matches("bowline: ").to_owned();
+                Error::RateExceeded { message }
+            }
+            text if text.starts_with("bowline: the quota of the prefix") => {
+                let message = text.trim_start_matches("bowline: ").to_owned();
+                Error::QuotaExceeded { message }
+            }
             // grpc-go says it so.
             text if code == Code::ResourceExhausted && text.contains("received message larger") => {
                 Error::RequestTooLarge

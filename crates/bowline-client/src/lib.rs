@@ -95,6 +95,7 @@ mod kv;
 mod lease;
 mod login;
 mod maintenance;
+mod quota;
 mod reply;
 mod settings;
 #[cfg(test)]
@@ -109,8 +110,8 @@ pub mod tls {
 }
 
 pub use bowline_types::{
-    Expected, Isolation, LeaseId, MemberId, ParseLeaseIdError, ParseMemberIdError, ReadLevel,
-    Revision, Touched,
+    Expected, Isolation, LeaseId, MemberId, ParseLeaseIdError, ParseMemberIdError, Quota,
+    QuotaLimits, QuotaUse, ReadLevel, Revision, Touched,
 };
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;

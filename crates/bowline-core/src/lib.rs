@@ -4,6 +4,7 @@
 //! ```text
 //!   state        the state of an open database, without handles
 //!   write        the rules of writing, each of them once
+//!   quota        what the keys below a prefix take
 //!   watch        the ring that watchers read
 //!   kv  kinds    entries, ranges, metadata, changes; names of kinds
 //!   graph lease  records, keys, algorithms; deadlines of leases
@@ -26,6 +27,7 @@ pub mod kinds;
 pub mod kv;
 pub mod lease;
 pub mod options;
+pub mod quota;
 pub mod state;
 pub mod text;
 pub mod trees;

@@ -32,6 +32,7 @@ const TAG_ALARM: u8 = b'!';
 const TAG_ORDER: u8 = b'o';
 const TAG_USERS: u8 = b'u';
 const TAG_AUTHOR: u8 = b'w';
+const TAG_QUOTA: u8 = b'q';
 
 /// `k` + kind id (u32 BE) → the kind's name.
 pub fn kind_key(id: u32) -> [u8; 5] {
@@ -107,6 +108,16 @@ pub fn alarm_key(member: u64, kind: u8) -> [u8; 10] {
 /// All alarms.
 pub fn alarms_prefix() -> [u8; 1] {
     [TAG_ALARM]
+}
+
+/// `q` + prefix → the quota of the prefix, and what its keys take; see [`crate::quota`].
+pub fn quota_key(prefix: &[u8]) -> Vec<u8> {
+    [&[TAG_QUOTA], prefix].concat()
+}
+
+/// All quotas.
+pub(crate) fn quotas_prefix() -> [u8; 1] {
+    [TAG_QUOTA]
 }
 
 /// All records of users, roles and tokens.

@@ -56,7 +56,7 @@ package!(
     "v3electionpb"
 );
 package!(
-    /// The services that etcd has no words for: graph, store, lease, members.
+    /// The services that etcd has no words for: graph, store, lease, members, quotas.
     v1,
     "bowline.v1"
 );

@@ -5,9 +5,12 @@
 //! - An entry is recorded as applied in the group that holds its last writes, so it is applied exactly once.
 //! - What a group changes for watchers, leases and the graph view is handed over once the group is visible.
 
+use std::sync::Arc;
+
 use bowline_storage::Index;
 use bowline_storage::engine::{BatchWriter, CommitGroup};
 use bowline_storage::sync::MutexGuard;
+use bowline_storage::sync::atomic::Ordering;
 use bowline_types::Revision;
 
 use bowline::DbReader;
@@ -19,8 +22,9 @@ use bowline_core::trees;
 use bowline_core::watch::Change;
 use bowline_core::write::writer::Collect;
 
-use super::command::{Command, Reply};
-use super::plan::{Effect, LeaseEffect, Place, Plan, Planner, TokenEffect};
+use super::command::{Command, Refusal, Reply};
+use super::plan::{Effect, LeaseEffect, Place, Plan, Planner, QuotaEffect, TokenEffect};
+use super::quota::QuotaRefusal;
 use super::{AppliedMark, ApplyState, Replica, trim_history};
 
 /// Applies entries of the log, in order. Made by [`Replica::apply`].
@@ -148,6 +152,9 @@ impl<'a> Applier<'a> {
             effects,
             reply,
         } = planner.plan(command)?;
+        if let Err(Refusal::Quota(QuotaRefusal::Exceeded { .. })) = reply.result {
+            self.replica.quota_refusals.fetch_add(1, Ordering::Relaxed);
+        }
         if operations > 0 {
             let bytes = batch.len() as u64;
             let has_room =
@@ -238,6 +245,18 @@ impl<'a> Applier<'a> {
             }
             Effect::Users(users) => {
                 self.state.known.users = users;
+                self.replica.show(&self.state.known);
+            }
+            Effect::Quota(QuotaEffect::Used(all)) => {
+                for (place, used) in all {
+                    if let Some(quota) = self.state.known.quotas.at(place) {
+                        quota.set_used(used);
+                    }
+                }
+            }
+            Effect::Quota(QuotaEffect::Changed(prefix, quota)) => {
+                let quotas = self.state.known.quotas.with(&prefix, quota);
+                self.state.known.quotas = Arc::new(quotas);
                 self.replica.show(&self.state.known);
             }
             Effect::Tokens(TokenEffect::Added(token, session)) => {

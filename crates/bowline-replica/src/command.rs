@@ -12,6 +12,7 @@ use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
 use bowline_types::{BlockId, Expected, GraphWrite, Revision, Touched, show_key};
 
+use super::quota::{QuotaChange, QuotaRefusal};
 use super::users::{Actor, TokenChange, UsersChange, UsersRefusal};
 
 /// One command.
@@ -92,6 +93,8 @@ pub enum Command {
     Users(UsersChange),
     /// A change of tokens.
     Tokens(TokenChange),
+    /// A change of quotas.
+    Quota(QuotaChange),
     /// A command, and who asks for it. While authentication is enabled, no command of a client goes without.
     By {
         /// Who asks for it.
@@ -128,7 +131,8 @@ impl Command {
             | Command::Compact { .. }
             | Command::Graph(_)
             | Command::Commit(_)
-            | Command::Users(_) => true,
+            | Command::Users(_)
+            | Command::Quota(_) => true,
             Command::LeaseDeleteKeys { expired, .. } => expired.is_none(),
             Command::By { command, .. } => command.is_asked_for(),
             Command::LeaseExpire { .. }
@@ -154,6 +158,7 @@ impl Command {
             | Command::Alarm { .. } => 1,
             Command::LeaseDeleteKeys { .. } => 2,
             Command::Users(_) | Command::Tokens(_) => 5,
+            Command::Quota(_) => 6,
             Command::By { at_ms, command, .. } => {
                 let own = if at_ms.is_some() {
                     Command::AUTHOR_VERSION
@@ -646,6 +651,9 @@ pub enum Refusal {
     /// A change of users is refused, or an actor does not have the rights.
     #[error(transparent)]
     Users(#[from] UsersRefusal),
+    /// A quota is used up, or a change of quotas is refused.
+    #[error(transparent)]
+    Quota(#[from] QuotaRefusal),
     /// Something exceeds a limit.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]
     TooLarge {

@@ -6,14 +6,15 @@ use std::time::Duration;
 use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Revision, Value};
 use bytes::Bytes;
 
+use crate::codec::requires_quotas;
 use crate::users::{
     Actor, Grant, Permission, TokenChange, Users, UsersChange, decode_role, decode_token,
     decode_user, encode_role, encode_token, encode_user,
 };
 use crate::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
-    EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, RangeOp, Relation, Target, Txn,
-    decode_commands, encode_commands,
+    EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, QuotaChange, QuotaLimits, RangeOp,
+    Relation, Target, Txn, decode_commands, encode_commands, require_quotas,
 };
 
 /// A byte that selects the format, then commands or a member's record.
@@ -26,6 +27,9 @@ pub fn replicated(data: &[u8]) {
             if let Ok(commands) = decode_commands(&Bytes::copy_from_slice(data)) {
                 let mut again = Vec::new();
                 encode_commands(commands.iter(), &mut again);
+                if requires_quotas(data) {
+                    require_quotas(&mut again);
+                }
                 assert_eq!(again, data, "two encodings of one list of commands");
             }
         }
@@ -315,6 +319,14 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             kind: AlarmKind::NoSpace,
             is_raised: true,
         },
+        Command::Quota(QuotaChange::Set {
+            prefix: b"a/".to_vec(),
+            limits: QuotaLimits {
+                keys: Some(300),
+                bytes: None,
+            },
+        }),
+        Command::Quota(QuotaChange::Remove { prefix: Vec::new() }),
     ];
     let commands = [&commands[..], &commands_of_users()].concat();
     let mut seeds: Vec<Vec<u8>> = (commands.iter().map(std::slice::from_ref))

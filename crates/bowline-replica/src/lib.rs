@@ -14,7 +14,7 @@
 //! Reads go through a [`DbReader`], the part of [`Db`] that reads.
 //!
 //! Modules use only modules below them: `applier`, `authorize`; `plan`, `weigh`; `range`, `present`; `needs`; `work`, `codec`,
-//! `restore`; `command`; `users`; `overlay`, `records`, `walked`.
+//! `restore`; `command`; `users`, `quota`; `overlay`, `records`, `walked`.
 //!
 //! Invariants:
 //!
@@ -34,6 +34,7 @@ mod needs;
 mod overlay;
 mod plan;
 mod present;
+mod quota;
 mod range;
 mod records;
 mod restore;
@@ -61,10 +62,11 @@ use bowline_types::Revision;
 pub use applier::Applier;
 pub use codec::{
     COMMAND_VERSION, COMMANDS_MAX, DecodeError, TXN_DEPTH_MAX, commands_version, decode_commands,
-    encode_commands,
+    encode_commands, require_quotas,
 };
 pub use command::*;
 pub use needs::{Need, needs, needs_of_txn};
+pub use quota::{Limited, QuotaChange, QuotaRefusal};
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
 pub use users::{
@@ -74,12 +76,13 @@ pub use users::{
 pub use work::{PROPOSAL_BYTES_MAX, TXN_BYTES_MAX, TXN_KEYS_MAX, Weight};
 
 pub use bowline_core::lease::{LeaseLeft, Renewal};
-pub use bowline_types::{EdgeKey, GraphWrite, Touched};
+pub use bowline_types::{EdgeKey, GraphWrite, Quota, QuotaLimits, QuotaUse, Touched};
 
 use bowline::{Db, DbBuilder, DbReader, TreeHashes};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::lease::{self, LeaseId};
 use bowline_core::options::Limits;
+use bowline_core::quota::Quotas;
 use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_core::write::writer;
@@ -130,6 +133,9 @@ pub struct Replica {
     tokens: Tokens,
     /// Called after each change of users.
     users_listener: UsersListener,
+    /// The quotas; their counters are those of the last applied command. Read without a lock.
+    quotas: ArcSwap<Quotas>,
+    quota_refusals: AtomicU64,
 }
 
 /// A function that is called after each change of users.
@@ -192,6 +198,8 @@ impl Replica {
             are_users_enabled: AtomicBool::new(false),
             tokens: Tokens::default(),
             users_listener: UsersListener::default(),
+            quotas: ArcSwap::from_pointee(Quotas::default()),
+            quota_refusals: AtomicU64::new(0),
         };
         replica.load(&mut replica.state.lock())?;
         Ok((replica, log))
@@ -232,6 +240,7 @@ impl Replica {
         let (users, tokens) = self.load_users()?;
         state.known.users = Arc::new(users);
         self.tokens.replace(tokens);
+        state.known.quotas = Arc::new(Quotas::load(engine, Revision::new(at))?);
         self.show(&state.known);
         // The tables contain no later compaction: commits may be validated against changes since this one.
         let compacted = state.known.compacted.unwrap_or(Revision::ZERO);
@@ -253,6 +262,7 @@ impl Replica {
                 listener();
             }
         }
+        self.quotas.store(known.quotas.clone());
         self.is_out_of_space
             .store(known.is_out_of_space(), Ordering::Release);
         *self.shown.lock() = Shown {
@@ -316,6 +326,24 @@ impl Replica {
     #[must_use]
     pub fn alarms(&self) -> Vec<(u64, AlarmKind)> {
         self.shown.lock().alarms.clone()
+    }
+
+    /// Whether there are quotas. Does not block.
+    #[must_use]
+    pub fn has_quotas(&self) -> bool {
+        !self.quotas.load().is_empty()
+    }
+
+    /// How many commands were refused for a quota since the database was opened.
+    #[must_use]
+    pub fn quota_refusals(&self) -> u64 {
+        self.quota_refusals.load(Ordering::Relaxed)
+    }
+
+    /// The quotas in the order of their prefixes, with what their keys take.
+    #[must_use]
+    pub fn quotas(&self) -> Vec<Quota> {
+        self.quotas.load().all()
     }
 
     /// The revision of the last compaction; 0 when there was none.

@@ -10,7 +10,7 @@
 //! | writes an edge | to write its kind |
 //! | deletes a block, whose edges go with it | to write all kinds |
 //! | renews a lease | to write each key of it |
-//! | changes users and roles, or compacts | the role `root` |
+//! | changes users and roles, or quotas, or compacts | the role `root` |
 //!
 //! All branches of a transaction count, whichever is executed: which one it is would tell something of the keys.
 
@@ -167,7 +167,7 @@ pub fn needs<'a, E>(
             .iter()
             .try_for_each(|write| needs_of_graph(write, each)),
         Command::Commit(commit) => needs_of_commit(commit, each),
-        Command::Users(_) => each(Need::Root),
+        Command::Users(_) | Command::Quota(_) => each(Need::Root),
         Command::LeaseExpire { .. }
         | Command::LeaseCheckpoint { .. }
         | Command::LeaseRemaining { .. }

@@ -254,12 +254,17 @@ pub(crate) fn reads_previous(put: &PutOp) -> bool {
 
 /// The length of a key's newest value; 0 when there is none. A large value is not read for that.
 pub(crate) fn value_bytes(engine: &Engine, key: &[u8]) -> Result<u64> {
+    Ok(present_value_bytes(engine, key)?.unwrap_or(0))
+}
+
+/// [`value_bytes`] of a key that is present.
+pub(crate) fn present_value_bytes(engine: &Engine, key: &[u8]) -> Result<Option<u64>> {
     engine.peek_since(trees::KV, key, 0, |found| {
         let Some(found) = found.filter(|found| found.kind == EntryKind::Put) else {
-            return Ok(0);
+            return Ok(None);
         };
         let decoded = record::decode(found.bytes(), Revision::new(found.revision));
         let (_, start) = decoded.ok_or_else(|| record::invalid(key))?;
-        Ok(found.value_bytes().saturating_sub(start as u64))
+        Ok(Some(found.value_bytes().saturating_sub(start as u64)))
     })?
 }

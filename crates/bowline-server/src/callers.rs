@@ -10,9 +10,12 @@
 //! Without a token, the certificate that the client of a connection has shown stands for a user (`--client-cert-auth`): that
 //! of its common name, as in etcd, or else the first of its URIs and host names that is a user's name.
 //!
+//! With `--auth-token=jwt`, tokens are signed, and verified here without any state ([`crate::jwt`]). Such a token is not renewed.
+//!
 //! A token that is used in the second half of its time is renewed, so that a client that works is not logged out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bowline_cluster::{LocalClient, ReadLevel};
@@ -21,7 +24,8 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::context::{Context, stopped};
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, Token};
+use crate::jwt::Jwt;
 use crate::memory::current_account;
 use crate::status::{Fault, status};
 
@@ -51,6 +55,9 @@ impl Context {
             return Some(self.caller_of_certificate());
         };
         let now_ms = self.client.clock().wall_ms();
+        if let Some(jwt) = &self.jwt {
+            return verified(jwt, token, now_ms).map(Caller::User);
+        }
         let mut kept = token.session.lock();
         if !kept
             .as_ref()
@@ -89,8 +96,11 @@ impl Context {
 
     /// Who makes a call, once this member has caught up.
     async fn sought_caller(&self, credentials: &Credentials) -> Result<Caller, Status> {
-        let barrier = self.client.read_barrier(ReadLevel::Linearizable).await;
-        barrier.map_err(status)?;
+        // A signed token does not become valid by what other members know.
+        if self.jwt.is_none() {
+            let barrier = self.client.read_barrier(ReadLevel::Linearizable).await;
+            barrier.map_err(status)?;
+        }
         let known = self.known_caller(credentials);
         known.ok_or_else(|| Fault::from(UsersRefusal::InvalidToken).into())
     }
@@ -139,6 +149,22 @@ impl Context {
             }
         }
     }
+}
+
+/// The session of a signed token, which is verified once for each head of a request that a connection keeps, and once more
+/// when the keys are others.
+fn verified(jwt: &Jwt, token: &Token, now_ms: u64) -> Option<Arc<Session>> {
+    // Before it is verified: with newer keys it is verified once more than needed.
+    let generation = jwt.keys.generation();
+    let mut kept = token.session.lock();
+    if token.generation.swap(generation, Ordering::AcqRel) != generation {
+        *kept = None;
+    }
+    if let Some(session) = &*kept {
+        return session.is_valid(now_ms).then(|| session.clone());
+    }
+    let session = jwt.verify(token.signed.as_ref()?, now_ms)?;
+    Some(kept.insert(Arc::new(session)).clone())
 }
 
 /// Changes tokens, by this member's process.

@@ -18,9 +18,11 @@ use tonic::{Response, Status};
 
 use crate::audit::{self, Audit};
 use crate::credentials::Renewals;
+use crate::jwt::Jwt;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::passwords::Hashing;
+use crate::rates::Rates;
 use crate::read_threads::{ReadThreads, long_threads_max, wide_threads_max};
 use crate::reply_header::ReplyHeader;
 use crate::settings::Settings;
@@ -60,6 +62,10 @@ pub(crate) struct Context {
     pub(crate) renewals: Arc<Renewals>,
     /// `None` when calls are not written.
     pub(crate) audit: Option<Arc<Audit>>,
+    /// Signs and verifies tokens; `None` for tokens that are in the state.
+    pub(crate) jwt: Option<Jwt>,
+    /// The rates of each principal; `None` without limits.
+    pub(crate) rates: Option<Arc<Rates>>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
     /// Incremented when there was no leader for so long that the streams which need one end.
@@ -76,6 +82,7 @@ impl Context {
         watches: Arc<Watches>,
         memory: Arc<Memory>,
         audit: Option<Arc<Audit>>,
+        jwt: Option<Jwt>,
     ) -> io::Result<Arc<Context>> {
         let status = client.status();
         Ok(Arc::new(Context {
@@ -84,6 +91,8 @@ impl Context {
             reply_header: Arc::new(ReplyHeader::new(&client)),
             // What a service does without its caller is done for nobody.
             client: client.for_callers(),
+            jwt,
+            rates: Rates::new(settings.rates),
             hashing: Hashing::default(),
             renewals: Arc::default(),
             audit,

@@ -6,11 +6,14 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use bowline_replica::{Session, TokenHash};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tonic::metadata::MetadataMap;
+
+use crate::jwt;
 
 /// A longer token is none of this server's.
 const TOKEN_BYTES_MAX: usize = 1 << 10;
@@ -20,6 +23,10 @@ pub(crate) struct Token {
     pub(crate) hash: TokenHash,
     /// The session that it was found to stand for last.
     pub(crate) session: Mutex<Option<Arc<Session>>>,
+    /// The token itself, if it may be a signed one.
+    pub(crate) signed: Option<Box<[u8]>>,
+    /// With which keys a signed token was verified last.
+    pub(crate) generation: AtomicU64,
 }
 
 /// What a client shows of itself.
@@ -51,7 +58,14 @@ impl Credentials {
             _ => hash_of(token),
         };
         let session = Mutex::new(None);
-        let token = Some(Arc::new(Token { hash, session }));
+        // Those of this server's own making are in base64, without a dot.
+        let is_signed = token.contains(&b'.') && token.len() <= jwt::TOKEN_BYTES_MAX;
+        let token = Some(Arc::new(Token {
+            hash,
+            session,
+            signed: is_signed.then(|| token.into()),
+            generation: AtomicU64::new(0),
+        }));
         Credentials { token }
     }
 

@@ -15,13 +15,14 @@ use crate::convert;
 use crate::front::fuzzing as front;
 pub use crate::front::fuzzing::Other;
 use crate::gateway::fuzzed;
+use crate::jwt;
 use crate::server::Server;
 use crate::snapshot_file::SnapshotFile;
 
 /// etcd's limit.
 const OPERATIONS_MAX: usize = 128;
 
-/// A byte that selects the format, then a snapshot's head, a configuration or a request.
+/// A byte that selects the format, then a snapshot's head, a configuration, a request or a token.
 pub fn server_input(data: &[u8]) {
     let Some((&which, data)) = data.split_first() else {
         return;
@@ -49,6 +50,7 @@ pub fn server_input(data: &[u8]) {
             let commit = decoded(data).and_then(|request| convert::store::commit(request).ok());
             return commit.into_iter().for_each(|c| agreed(Command::Commit(c)));
         }
+        9 => return jwt::parse_any(data),
         _ => return,
     };
     if let Some(op) = op {
@@ -265,6 +267,9 @@ pub(crate) fn server_input_seeds() -> Vec<Vec<u8>> {
                 drain-timeout = '1m30s'\n";
     let flags = "name=007\ninitial-cluster=007=http://localhost:2380\nelection-timeout=5s\n\
                  log-format=json\nquota-backend-bytes=8_000";
+    // {"alg":"RS256"} and {"username":"a","revision":1,"exp":1800000000}
+    const TOKEN: &[u8] =
+        b"eyJhbGciOiJSUzI1NiJ9.eyJ1c2VybmFtZSI6ImEiLCJyZXZpc2lvbiI6MSwiZXhwIjoxODAwMDAwMDAwfQ.AA";
     let key = || Bytes::from("key");
     let range = pb::RangeRequest {
         key: key(),
@@ -397,6 +402,7 @@ pub(crate) fn server_input_seeds() -> Vec<Vec<u8>> {
         (6, txn.encode_to_vec()),
         (7, graph.encode_to_vec()),
         (8, commit.encode_to_vec()),
+        (9, TOKEN.to_vec()),
     ]
     .into_iter()
     .map(|(which, bytes)| [&[which][..], &bytes].concat())

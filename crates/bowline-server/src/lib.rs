@@ -37,6 +37,7 @@
 // Calls into the consensus have deeply nested futures.
 #![recursion_limit = "256"]
 
+mod admission;
 mod audit;
 mod audited;
 mod auto_compaction;
@@ -52,12 +53,14 @@ pub mod fuzzing;
 mod gateway;
 mod hosts;
 mod http;
+mod jwt;
 mod login;
 mod memory;
 mod metrics;
 mod notify;
 mod open_files;
 mod passwords;
+mod rates;
 mod read_threads;
 mod reply_header;
 mod restore;

@@ -99,9 +99,9 @@ impl Memory {
             unsent: Arc::default(),
             was_refused: AtomicBool::new(false),
             wide_reads: Arc::new(Semaphore::new(wide_threads_max())),
-            address: OnceLock::new(),
             identity: OnceLock::new(),
             certificate_session: OnceLock::new(),
+            address: OnceLock::new(),
         })
     }
 }

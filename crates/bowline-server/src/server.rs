@@ -18,6 +18,7 @@ use crate::audit::{Audit, NodeClock};
 use crate::auto_compaction;
 use crate::config::{AutoCompaction, Config};
 use crate::context::Context;
+use crate::jwt::Jwt;
 use crate::memory::Memory;
 use crate::open_files;
 use crate::transport::{ConnectionOptions, Dispatch, Listener};
@@ -84,7 +85,7 @@ pub struct Server {
     certificates: Certificates,
 }
 
-/// The certificates of all ports.
+/// The certificates of all ports, and the keys of signed tokens.
 #[derive(Default)]
 struct Certificates {
     all: Vec<Arc<dyn Reload>>,
@@ -101,8 +102,11 @@ impl std::fmt::Debug for Certificates {
 }
 
 impl Certificates {
-    /// Reads the files of all ports, and gives the members' network to the node. Gives the client ports' part.
-    fn open(config: &mut Config) -> Result<(Certificates, Option<ServerTls>), TlsError> {
+    /// Reads the files of all ports, and gives the members' network to the node. Gives the client ports' part, and what
+    /// signs tokens.
+    fn open(
+        config: &mut Config,
+    ) -> Result<(Certificates, Option<ServerTls>, Option<Jwt>), TlsError> {
         let mut all: Vec<Arc<dyn Reload>> = Vec::new();
         let data_dir = config.node.data_dir.clone();
         let opened = config.client_tls.as_ref();
@@ -117,12 +121,16 @@ impl Certificates {
             all.push(Arc::new(client.clone()));
             config.node.peers.network = Arc::new(TlsNetwork::new(server, client));
         }
+        let jwt = config.jwt.as_ref().map(Jwt::open).transpose()?;
+        if let Some(jwt) = &jwt {
+            all.push(jwt.keys.clone());
+        }
         let watching = (!all.is_empty()).then(|| Watching::begin(all.clone(), LOOK_INTERVAL));
         let certificates = Certificates {
             all,
             _watching: watching,
         };
-        Ok((certificates, for_clients))
+        Ok((certificates, for_clients, jwt))
     }
 }
 
@@ -183,7 +191,7 @@ impl Server {
         for url in &config.listen_metrics_urls {
             for_metrics.extend(bind(url).await?);
         }
-        let (certificates, client_tls) = Certificates::open(&mut config)?;
+        let (certificates, client_tls, jwt) = Certificates::open(&mut config)?;
         let mut connections = config.connections();
         divide_open_files(&mut connections, &mut config.node.peers.port);
         let node = Node::start(config.node.clone()).await?;
@@ -206,7 +214,8 @@ impl Server {
         };
         let memory = Memory::new(settings.client_bytes_max, settings.connection_bytes_max);
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
-        let context = Context::new(client, settings, watches, memory, audit).map_err(refused)?;
+        let context =
+            Context::new(client, settings, watches, memory, audit, jwt).map_err(refused)?;
         let mut tasks = vec![
             tokio::spawn(context.clone().follow_node()),
             tokio::spawn(context.clone().expire_tokens()),

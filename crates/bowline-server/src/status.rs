@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bowline_cluster::Error;
-use bowline_replica::{Refusal, UsersRefusal};
+use bowline_replica::{QuotaRefusal, Refusal, UsersRefusal};
 use http::HeaderMap;
 use tonic::{Code, Status};
 
@@ -50,6 +50,10 @@ pub enum Fault {
     TooMuchWork,
     /// A request deletes or writes more than one command may.
     TooManyWrites,
+    /// The quota of a prefix is used up, or a change of quotas is refused.
+    Quota(QuotaRefusal),
+    /// A principal makes more requests, or scans more bytes, than it may in a second.
+    RateExceeded(String),
     /// Clients use up their memory budget.
     OutOfMemory,
     /// The audit log has no room, and calls are not made without their lines.
@@ -68,6 +72,8 @@ pub enum Fault {
     MemberNotFound,
     /// The lease exists already.
     LeaseExists,
+    /// This member verifies tokens, and has no key to sign one.
+    VerifyOnly,
     /// Only the leader can do this.
     NotLeader,
     /// Only a learner can be promoted.
@@ -198,6 +204,17 @@ impl Fault {
                 Code::ResourceExhausted,
                 "bowline: the request deletes or writes more than one command may: delete a large range in several parts",
             ),
+            Fault::Quota(refusal) => {
+                let code = match refusal {
+                    QuotaRefusal::Exceeded { .. } | QuotaRefusal::TooMany => {
+                        Code::ResourceExhausted
+                    }
+                    QuotaRefusal::NotFound { .. } => Code::NotFound,
+                    _ => Code::InvalidArgument,
+                };
+                return (code, format!("bowline: {refusal}").into());
+            }
+            Fault::RateExceeded(text) => return (Code::ResourceExhausted, text.clone().into()),
             Fault::OutOfMemory => (
                 Code::ResourceExhausted,
                 "bowline: the memory for clients is used up; retry later, ask for less at once, or \
@@ -284,6 +301,11 @@ impl Fault {
             Fault::NoPasswordUser => (
                 Code::Unknown,
                 "auth: authentication failed, password was given for no password user",
+            ),
+            // etcd sends it without a code.
+            Fault::VerifyOnly => (
+                Code::Unknown,
+                "auth: token signing attempted with verify-only key",
             ),
             Fault::UnknownMethod => (Code::Unknown, "etcdserver: unknown method"),
             Fault::DowngradeVersionMalformed => (
@@ -383,6 +405,7 @@ impl From<Refusal> for Fault {
             Refusal::TooLarge { .. } => Fault::RequestTooLarge,
             Refusal::TooMuchWork { .. } => Fault::TooMuchWork,
             Refusal::TooManyWrites { .. } => Fault::TooManyWrites,
+            Refusal::Quota(refusal) => Fault::Quota(refusal),
             // The library's text, so that a program reads the same in both places.
             Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
             Refusal::InvalidKind { name } => bowline::Error::InvalidKind { name }.into(),

@@ -110,7 +110,7 @@ impl Content {
         digest.update(&self.bytes);
     }
 
-    fn malformed(&self, reason: &impl ToString) -> TlsError {
+    pub(crate) fn malformed(&self, reason: &impl ToString) -> TlsError {
         TlsError::Malformed {
             path: self.path.clone(),
             reason: reason.to_string(),
@@ -176,8 +176,33 @@ impl Content {
         Ok((valid.not_before.timestamp(), valid.not_after.timestamp()))
     }
 
+    /// The content as it is.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Says that there is no public key.
+    pub(crate) fn empty_of_public_key(&self) -> TlsError {
+        self.empty("public key or certificate")
+    }
+
+    /// A secret, which others cannot read.
+    pub(crate) fn secret(&self) -> Result<&[u8], TlsError> {
+        self.check_private()?;
+        Ok(&self.bytes)
+    }
+
     /// A private key, which others cannot read.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        self.check_private()?;
+        match PrivateKeyDer::from_pem_slice(&self.bytes) {
+            Ok(key) => Ok(key),
+            Err(rustls::pki_types::pem::Error::NoItemsFound) => Err(self.empty(KEY)),
+            Err(error) => Err(self.malformed(&error)),
+        }
+    }
+
+    fn check_private(&self) -> Result<(), TlsError> {
         let own = rustix::process::geteuid().as_raw();
         let allowed = match self.owner {
             0 if own != 0 => 0o740,
@@ -189,11 +214,7 @@ impl Content {
                 mode: self.mode,
             });
         }
-        match PrivateKeyDer::from_pem_slice(&self.bytes) {
-            Ok(key) => Ok(key),
-            Err(rustls::pki_types::pem::Error::NoItemsFound) => Err(self.empty(KEY)),
-            Err(error) => Err(self.malformed(&error)),
-        }
+        Ok(())
     }
 
     /// The CAs that are trusted, at least one of which is valid now.

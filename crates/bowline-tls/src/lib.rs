@@ -6,7 +6,7 @@
 //!    │
 //!  client ◀── connector  for a client of HTTP/2
 //!    │
-//!  reload                a set of files, read again when it changes
+//!  reload ◀── signing    a set of files, read again when it changes; the keys of signed tokens
 //!    │
 //!  files ──▶ identity    certificates, keys, CAs, revocation lists; the names in a certificate
 //!    │
@@ -36,6 +36,7 @@ mod gate;
 mod identity;
 mod reload;
 mod server;
+mod signing;
 #[cfg(test)]
 mod tests;
 mod versions;
@@ -49,6 +50,9 @@ pub use files::KeyPairFiles;
 pub use identity::PeerIdentity;
 pub use reload::{LOOK_INTERVAL, Looked, Reload, Watching};
 pub use server::{Allowed, Counts, ServerOptions, ServerStream, ServerTls};
+#[doc(hidden)]
+pub use signing::new_pair;
+pub use signing::{SigningKeys, SigningMethod};
 pub use versions::{Protocol, Version};
 
 /// The cryptography of all of this.

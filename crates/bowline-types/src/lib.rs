@@ -19,6 +19,7 @@
 //!   isolation    what a transaction rests on
 //!   touched      what a conflict names
 //!   key          keys as errors show them
+//!   quota        what the keys below a prefix may take
 //!   read_level   how new a read must be
 //! ```
 
@@ -33,6 +34,7 @@ mod isolation;
 mod key;
 mod lease_id;
 mod member_id;
+mod quota;
 mod read_level;
 mod revision;
 mod touched;
@@ -51,6 +53,7 @@ pub use isolation::Isolation;
 pub use key::show_key;
 pub use lease_id::{LeaseId, ParseLeaseIdError};
 pub use member_id::{MemberId, ParseMemberIdError};
+pub use quota::{Quota, QuotaLimits, QuotaUse};
 pub use read_level::ReadLevel;
 pub use revision::Revision;
 pub use touched::Touched;

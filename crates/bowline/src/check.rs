@@ -1,5 +1,5 @@
 //! The consistency check of an open database: the checksums of every file, then cross-references: keys
-//! and their leases, edges and their blocks, both directions of each edge.
+//! and their leases, edges and their blocks, both directions of each edge, quotas and what they count.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -9,7 +9,7 @@ use bowline_storage::engine::{CheckReport, FileReport, ScanDirection, check_dire
 use bowline_storage::version::{Identity, Layout};
 use bowline_storage::vfs::{OsVfs, UninterruptedVfs, Vfs};
 use bowline_storage::{EntryKind, TreeId};
-use bowline_types::Revision;
+use bowline_types::{QuotaUse, Revision};
 
 use crate::handle::Handle;
 use crate::snapshot::Snapshot;
@@ -18,6 +18,7 @@ use bowline_core::graph;
 use bowline_core::graph::csr;
 use bowline_core::kv::{author, order, record};
 use bowline_core::lease::decode_grant;
+use bowline_core::quota::{self, Quotas};
 use bowline_core::state::Core;
 use bowline_core::trees;
 
@@ -158,6 +159,7 @@ pub(crate) fn check_trees(handle: &Handle, check: &mut Check) -> Result<()> {
         Pass::blocks,
         Pass::edges_out,
         Pass::edges_in,
+        Pass::quotas,
     ] {
         match part(&mut pass) {
             Ok(()) => {}
@@ -289,6 +291,34 @@ impl Pass<'_> {
                 Ok(())
             },
         )
+    }
+
+    /// Counts the keys of every quota.
+    fn quotas(&mut self) -> Result<()> {
+        let (engine, at) = (&self.core.engine, self.snapshot.revision());
+        let quotas = Quotas::load(engine, at)?;
+        if quotas.is_empty() {
+            return Ok(());
+        }
+        let mut counted = vec![QuotaUse::default(); quotas.len()];
+        quota::for_each_size(engine, &[], at, |key, value_bytes| {
+            quotas.for_each_of(key, |place| {
+                if let Some(used) = counted.get_mut(place) {
+                    used.keys += 1;
+                    used.bytes += key.len() as u64 + value_bytes;
+                }
+            });
+        })?;
+        for (quota, counted) in quotas.all().into_iter().zip(counted) {
+            let (prefix, used) = (show_key(&quota.prefix), quota.used);
+            if used != counted {
+                self.check.problem(format!(
+                    "the quota of {prefix} counts {} keys and {} bytes, and there are {} and {}",
+                    used.keys, used.bytes, counted.keys, counted.bytes
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn blocks(&mut self) -> Result<()> {

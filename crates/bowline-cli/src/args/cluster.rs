@@ -7,7 +7,7 @@ use bowline_client::MemberId;
 use clap::{Args, Subcommand};
 
 use super::global::{CLUSTER, DIRECTORY, without};
-use super::{Auth, RestoredDir, Role, User};
+use super::{Auth, Quota, RestoredDir, Role, User};
 
 /// Commands that only a cluster has.
 #[derive(Debug, Subcommand)]
@@ -91,6 +91,16 @@ pub enum ClusterCommand {
   bowline role get workers"
     )]
     Role(Role),
+    /// Limit what the keys that begin with a prefix may take, and show what they take
+    #[command(
+        subcommand,
+        args = without(&[DIRECTORY]),
+        after_help = "Examples:
+  bowline quota set tenants/blue/ --keys 10000 --bytes 64MiB
+  bowline quota list
+  bowline quota remove tenants/blue/"
+    )]
+    Quota(Quota),
     /// Return the space of deleted entries to the disk, on each endpoint
     #[command(
         args = without(&[DIRECTORY]),

@@ -21,6 +21,7 @@ pub(crate) mod maintenance;
 pub(crate) mod manual;
 pub(crate) mod members;
 mod query;
+pub(crate) mod quotas;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
 pub(crate) mod tour;

@@ -5,6 +5,7 @@
 mod cluster;
 mod lease;
 mod maintenance;
+mod quota;
 
 use std::fmt;
 use std::sync::Arc;

@@ -250,6 +250,21 @@ impl CallerClient<'_> {
             refused(applied)
         })
     }
+
+    /// Changes the quotas of prefixes. Needs the role `root` while authentication is enabled.
+    ///
+    /// # Errors
+    /// As [`LocalClient::execute`]; `Refused` with what is wrong with the change.
+    #[inline(never)]
+    pub fn change_quota(
+        &self,
+        change: bowline_replica::QuotaChange,
+    ) -> BoxFuture<'_, Result<Applied>> {
+        Box::pin(async {
+            let applied = self.execute(Command::Quota(change)).await?;
+            refused(applied)
+        })
+    }
 }
 
 /// A refusal as an error.
@@ -257,7 +272,7 @@ fn refused(applied: Applied) -> Result<Applied> {
     match &applied.reply.result {
         Ok(Outcome::Done) => Ok(applied),
         Ok(other) => Err(Error::stopped(format!(
-            "a change of users was replied to by {other:?}"
+            "a change was replied to by {other:?}"
         ))),
         Err(refusal) => Err(refusal.clone().into()),
     }

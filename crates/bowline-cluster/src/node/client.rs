@@ -341,6 +341,20 @@ impl LocalClient {
         self.core.holds_lease()
     }
 
+    // --- quotas ---
+
+    /// The quotas of prefixes, with what their keys take, in this member's state.
+    #[must_use]
+    pub fn quotas(&self) -> Vec<bowline_replica::Quota> {
+        self.core.replica.quotas()
+    }
+
+    /// How many commands were refused for a quota since this member has started. All members count the same ones.
+    #[must_use]
+    pub fn quota_refusals(&self) -> u64 {
+        self.core.replica.quota_refusals()
+    }
+
     // --- leases ---
 
     /// Grants a lease; with an id of 0 one is chosen.

@@ -235,6 +235,7 @@ pub fn command_bytes(command: &Command) -> usize {
     match command {
         Command::By { command, .. } => 64 + command_bytes(command),
         Command::Users(_) | Command::Tokens(_) => 512,
+        Command::Quota(change) => 64 + change.prefix().len(),
         Command::Txn(t) | Command::UnboundedTxn(t) => txn(t),
         Command::Graph(writes) => writes.iter().map(|write| graph_write(write) + 48).sum(),
         Command::Commit(commit) => {

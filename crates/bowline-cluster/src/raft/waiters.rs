@@ -20,7 +20,9 @@
 
 use std::collections::HashMap;
 
-use bowline_replica::{Command, Reply, decode_commands, encode_commands};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bowline_replica::{Command, Reply, decode_commands, encode_commands, require_quotas};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
@@ -53,6 +55,8 @@ pub(crate) struct Waiters {
     state: Mutex<State>,
     /// The leader of the last applied entry. The outcomes of that entry are stored before.
     leader: watch::Sender<Option<LeaderId>>,
+    /// Whether there are quotas, in this member's state.
+    has_quotas: AtomicBool,
 }
 
 /// The fate of a proposal after its leader has failed.
@@ -134,7 +138,13 @@ impl Waiters {
             run: fastrand::u64(..),
             state: Mutex::default(),
             leader: watch::Sender::new(None),
+            has_quotas: AtomicBool::new(false),
         }
+    }
+
+    /// Notes whether there are quotas: then proposals require members that know of them.
+    pub(crate) fn note_quotas(&self, has_quotas: bool) {
+        self.has_quotas.store(has_quotas, Ordering::Relaxed);
     }
 
     /// Encodes a proposal of commands, whose outcomes go to `waiters`.
@@ -157,6 +167,9 @@ impl Waiters {
         out.extend_from_slice(&self.run.to_be_bytes());
         out.extend_from_slice(&number.to_be_bytes());
         encode_commands(commands.iter(), &mut out);
+        if self.has_quotas.load(Ordering::Relaxed) {
+            require_quotas(out.get_mut(HEAD_BYTES..).unwrap_or_default());
+        }
         (number, out.into())
     }
 

@@ -20,6 +20,10 @@
 //! the new command need the new version: no member proposes it before every member has announced that
 //! version.
 //!
+//! While there are quotas, the highest bit of the version is set ([`require_quotas`]): a member that does not know of
+//! quotas would not count, and reach another state, so it must not apply any command. To such a program the version is a
+//! newer one.
+//!
 //! The decoder accepts exactly the encoder's output: unknown tags, excess depth, trailing bytes and unsorted
 //! names are refused, and a count is bounded by the remaining bytes. A command with an unknown tag must stop
 //! the member rather than be skipped: the other members may know it.
@@ -37,6 +41,7 @@ use super::command::{
     AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op,
     PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
+use super::quota::{put_quota_change, read_quota_change};
 use bowline_core::graph::BlockId;
 use bowline_core::lease::{LeaseId, LeaseLeft};
 use bowline_core::options::Isolation;
@@ -45,6 +50,9 @@ use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
 pub const COMMAND_VERSION: u8 = 6;
+
+/// In the version: whoever applies the commands must know of quotas.
+const WITH_QUOTAS: u8 = 0x80;
 
 /// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;
@@ -70,6 +78,7 @@ const TAG_BY: u8 = 14;
 const TAG_USERS: u8 = 15;
 const TAG_TOKENS: u8 = 16;
 const TAG_BY_AT: u8 = 17;
+const TAG_QUOTA: u8 = 18;
 
 const OP_RANGE: u8 = 1;
 const OP_PUT: u8 = 2;
@@ -114,7 +123,22 @@ pub enum DecodeError {
 /// The version of encoded commands; `None` for no bytes.
 #[must_use]
 pub fn commands_version(bytes: &[u8]) -> Option<u8> {
-    bytes.first().copied()
+    bytes.first().map(|version| version & !WITH_QUOTAS)
+}
+
+/// Marks encoded commands: only a program that knows of quotas may apply them.
+pub fn require_quotas(encoded: &mut [u8]) {
+    if let Some(version) = encoded.first_mut() {
+        *version |= WITH_QUOTAS;
+    }
+}
+
+/// Whether commands are marked by [`require_quotas`].
+#[cfg(any(test, fuzzing))]
+pub(crate) fn requires_quotas(encoded: &[u8]) -> bool {
+    encoded
+        .first()
+        .is_some_and(|version| version & WITH_QUOTAS != 0)
 }
 
 /// Appends commands.
@@ -259,6 +283,7 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             out.push(TAG_TOKENS);
             users::put_token_change(change, out);
         }
+        Command::Quota(change) => put_quota_change(TAG_QUOTA, change, out),
     }
 }
 
@@ -438,7 +463,7 @@ const CUT: &str = "the bytes end";
 
 impl<'a> Decoder<'a> {
     fn commands(&mut self) -> Decoded<Vec<Command>> {
-        let version = self.u8()?;
+        let version = self.u8()? & !WITH_QUOTAS;
         let count = self.count()?;
         if count > COMMANDS_MAX {
             return Err("more commands than come together");
@@ -525,6 +550,10 @@ impl<'a> Decoder<'a> {
         Ok(match tag {
             TAG_USERS => Command::Users(self.users_change()?),
             TAG_TOKENS => Command::Tokens(self.token_change()?),
+            TAG_QUOTA => {
+                let change = read_quota_change(&mut self.reader);
+                Command::Quota(change.ok_or("a change of quotas that is unknown")?)
+            }
             TAG_TXN => Command::Txn(self.txn(0)?),
             TAG_UNBOUNDED_TXN => Command::UnboundedTxn(self.txn(0)?),
             TAG_LEASE_GRANT => Command::LeaseGrant {

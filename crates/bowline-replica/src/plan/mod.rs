@@ -18,6 +18,7 @@
 
 mod commit;
 mod leases;
+mod quotas;
 mod users;
 
 use std::collections::{BTreeSet, HashSet};
@@ -45,6 +46,7 @@ use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
 use bowline_core::lease::{Grant, LeaseId};
 use bowline_core::options::Limits;
+use bowline_core::quota::Quotas;
 use bowline_core::trees;
 use bowline_core::watch::Change;
 use bowline_core::write;
@@ -53,6 +55,7 @@ use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
 use bowline_core::write::writer::{self, Collect, Writer};
 use bowline_types::{GraphWrite, Revision};
+pub(crate) use quotas::QuotaEffect;
 pub(crate) use users::TokenEffect;
 
 /// Replicated state outside the trees; loaded from them at the opening.
@@ -66,6 +69,8 @@ pub(crate) struct Known {
     pub(crate) alarms: BTreeSet<(u64, AlarmKind)>,
     /// The users and roles.
     pub(crate) users: Arc<Users>,
+    /// The quotas, with their counters.
+    pub(crate) quotas: Arc<Quotas>,
 }
 
 impl Known {
@@ -114,6 +119,7 @@ pub(crate) enum Effect {
     Kind(KindId, String),
     Users(Arc<Users>),
     Tokens(TokenEffect),
+    Quota(QuotaEffect),
 }
 
 /// The effect on a lease.
@@ -247,11 +253,8 @@ impl<'a> Planner<'a> {
     /// Plans the command. An error is this member's, not the command's.
     pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
         self.writer.begin(self.last + 1, self.collect);
-        let result = match self.command(command) {
-            Ok(outcome) => {
-                self.note_author(command);
-                self.check_size().map(|()| outcome)
-            }
+        let result = match self.outcome(command) {
+            Ok(outcome) => Ok(outcome),
             Err(Stop::Refused(refusal)) => Err(refusal),
             Err(Stop::Failed(error)) => return Err(error),
         };
@@ -290,6 +293,15 @@ impl<'a> Planner<'a> {
         }
         plan.reply.revision = plan.revision;
         Ok(plan)
+    }
+
+    /// Executes the command, within the bounds of its writes.
+    fn outcome(&mut self, command: &Command) -> Result<Outcome, Stop> {
+        let outcome = self.command(command)?;
+        self.note_author(command);
+        self.check_size()?;
+        self.charge_quotas()?;
+        Ok(outcome)
     }
 
     /// Notes who makes the revision, if it is known and there is one.
@@ -333,6 +345,7 @@ impl<'a> Planner<'a> {
             Command::By { .. } => Err(Refusal::from(UsersRefusal::InvalidToken).into()),
             Command::Users(change) => self.change_users(change),
             Command::Tokens(change) => self.change_tokens(change),
+            Command::Quota(change) => self.change_quota(change),
             Command::Txn(txn) => {
                 self.work = Work::of_txn();
                 self.txn(txn).map(Outcome::Txn)

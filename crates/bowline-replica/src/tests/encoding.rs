@@ -3,13 +3,17 @@
 use bowline_storage::codec::put_bytes;
 
 use super::*;
+use crate::codec::requires_quotas;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
     fn commands_round_trip_and_refuse_every_cut(
-        commands in prop::collection::vec(prop_oneof![command(), users::acted_command()], 0..6),
+        commands in prop::collection::vec(
+            prop_oneof![quotas::quota_command(), users::acted_command()],
+            0..6,
+        ),
     ) {
         let mut bytes = Vec::new();
         encode_commands(commands.iter(), &mut bytes);
@@ -93,6 +97,28 @@ fn users_tokens_and_actors_need_the_fifth_version() {
             matches!(newer, DecodeError::Newer { found } if found == COMMAND_VERSION + 1);
         assert!(is_newer, "{newer}");
     }
+}
+
+/// A program without quotas must apply nothing while there are some: it would not count.
+#[test]
+fn quotas_need_the_sixth_version_and_while_there_are_some_so_does_every_command() {
+    let remove = Command::Quota(QuotaChange::Remove {
+        prefix: b"a".to_vec(),
+    });
+    let by = Command::By {
+        actor: Actor::Process,
+        at_ms: None,
+        command: Box::new(remove.clone()),
+    };
+    assert_eq!((remove.version(), by.version()), (6, 6));
+    let plain = txn_of(Vec::new());
+    let mut bytes = bytes_of(&plain);
+    assert!(!requires_quotas(&bytes));
+    require_quotas(&mut bytes);
+    assert!(requires_quotas(&bytes) && bytes[0] > 6);
+    // It may be proposed to members of which each knows the version of the command itself.
+    assert_eq!(commands_version(&bytes), Some(1));
+    assert_eq!(decode_commands(&Bytes::from(bytes)).unwrap(), [plain]);
 }
 
 /// Each actor of an actor would take a call of the decoder, so a message of a megabyte would use up the stack.

@@ -9,6 +9,7 @@
 //! | [`installation`] | the installation of another member's tables |
 //! | [`leases`] | who ends a lease, with its keys, and who records its remaining time |
 //! | [`order`] | watchers receive the writes of a transaction in their order |
+//! | [`quotas`] | the counters of quotas, and what is refused for them |
 //! | [`ranges`] | the order and the limit of a range |
 //! | [`same_as_library`] | the same transactions through the library and through commands |
 //! | [`sessions`] | who gets a token, when a session ends, and how many there may be |
@@ -26,6 +27,7 @@ mod encoding;
 mod installation;
 mod leases;
 mod order;
+mod quotas;
 mod ranges;
 mod same_as_library;
 mod sessions;

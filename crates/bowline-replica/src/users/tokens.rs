@@ -43,6 +43,16 @@ impl Session {
         }
     }
 
+    /// The session of a user that is known by a signed token, which the state does not have; it ends at a time of the wall
+    /// clock, in milliseconds since the Unix epoch.
+    #[must_use]
+    pub fn until(user: String, since: u64, expires_ms: u64) -> Session {
+        Session {
+            expires_ms: AtomicU64::new(expires_ms),
+            ..Session::without_token(user, since)
+        }
+    }
+
     /// The user.
     #[must_use]
     pub fn user(&self) -> &str {

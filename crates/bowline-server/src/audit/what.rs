@@ -94,7 +94,10 @@ pub(crate) fn class_of(method: Method) -> Class {
         | M::RoleRevokePermission
         | M::RoleGrantKinds
         | M::RoleRevokeKinds
-        | M::RoleListKinds => Class::Admin,
+        | M::RoleListKinds
+        | M::QuotaSet
+        | M::QuotaList
+        | M::QuotaRemove => Class::Admin,
         M::HealthCheck | M::HealthWatch | M::ReflectionV1 | M::ReflectionV1Alpha => Class::Health,
     }
 }
@@ -156,6 +159,8 @@ pub(crate) fn describe(
         M::RoleGrantKinds => told::<v1::GrantKindsRequest>(message, out),
         M::RoleRevokeKinds => told::<v1::RevokeKindsRequest>(message, out),
         M::RoleListKinds => told::<v1::ListKindsRequest>(message, out),
+        M::QuotaSet => told::<v1::QuotaSetRequest>(message, out),
+        M::QuotaRemove => told::<v1::QuotaRemoveRequest>(message, out),
         M::GraphWrite => told::<v1::WriteRequest>(message, out),
         M::GraphGetBlocks => told::<v1::GetBlocksRequest>(message, out),
         M::GraphGetEdges => told::<v1::GetEdgesRequest>(message, out),
@@ -191,6 +196,7 @@ pub(crate) fn describe(
         | M::AuthStatus
         | M::UserList
         | M::RoleList
+        | M::QuotaList
         | M::HealthCheck
         | M::HealthWatch
         | M::ReflectionV1
@@ -292,6 +298,17 @@ tell! {
     }
     pb::MemberPromoteRequest: |request, out| { member(request.id, out); }
     v1::MemberRepairRequest: |request, out| { member(request.id, out); }
+    v1::QuotaSetRequest: |request, out| {
+        out.key("quota", &request.prefix, b"");
+        if let Some(limits) = &request.limits {
+            for (name, limit) in [("keys_max", limits.keys), ("bytes_max", limits.bytes)] {
+                if let Some(limit) = limit {
+                    out.number(name, limit);
+                }
+            }
+        }
+    }
+    v1::QuotaRemoveRequest: |request, out| { out.key("quota", &request.prefix, b""); }
     pb::AlarmRequest: |request, out| {
         out.text("action", request.action().as_str_name());
         out.text("alarm", request.alarm().as_str_name());

@@ -15,6 +15,8 @@ mod parse;
 mod settings;
 mod tls;
 
+pub use crate::jwt::JwtOptions;
+pub use crate::rates::RateLimits;
 pub use crate::settings::MetricNames;
 pub(crate) use auto_compaction::AutoCompaction;
 pub use error::ConfigError;
@@ -64,6 +66,10 @@ pub struct Config {
     pub max_query_time: Duration,
     /// How long a token is valid after its last use.
     pub auth_token_ttl: Duration,
+    /// How tokens are signed; `None` for tokens that are in the replicated state.
+    pub jwt: Option<JwtOptions>,
+    /// The rates of each user, or of each address.
+    pub rates: RateLimits,
     /// The most calls under way on one connection.
     pub max_concurrent_streams: u32,
     /// The most connections.
@@ -238,6 +244,11 @@ impl Config {
             max_traversal_blocks: bounded("max-traversal-blocks")?,
             max_query_time: layers.parse("max-query-time", duration)?,
             auth_token_ttl: layers.parse("auth-token-ttl", parse::token_ttl)?,
+            jwt: layers.parse("auth-token", parse::auth_token)?,
+            rates: RateLimits {
+                requests: layers.parse("max-requests-per-second", number)?,
+                scanned_bytes: layers.parse("max-scanned-bytes-per-second", number)?,
+            },
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
@@ -267,6 +278,7 @@ impl Config {
             traversal_blocks_max: self.max_traversal_blocks,
             query_time_max: self.max_query_time,
             auth_token_ttl: self.auth_token_ttl,
+            rates: self.rates,
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 
+use crate::jwt::JwtOptions;
 use crate::settings::MetricNames;
 use crate::url::{Url, parse_url};
 
@@ -77,6 +78,17 @@ pub(super) fn token_ttl(text: &str) -> Result<Duration, String> {
     match ttl >= Duration::from_secs(1) {
         true => Ok(ttl),
         false => Err(format!("{text:?} is less than a second")),
+    }
+}
+
+/// The kind of tokens: `simple`, or `jwt` with its options.
+pub(super) fn auth_token(text: &str) -> Result<Option<JwtOptions>, String> {
+    match text.split_once(',').unwrap_or((text, "")) {
+        ("simple", "") => Ok(None),
+        ("jwt", options) => JwtOptions::parse(options, token_ttl).map(Some),
+        _ => Err(format!(
+            "{text:?} is neither simple nor jwt,priv-key=FILE,sign-method=NAME"
+        )),
     }
 }
 

@@ -117,8 +117,14 @@ settings! {
         "Maximum number of blocks that a traversal visits, whatever the request allows";
     "max-query-time" "TIME" = "2m":
         "Maximum time of a graph query; one that takes longer is refused";
+    "auth-token" "simple|jwt,..." = "simple":
+        "Tokens that members store, or signed ones: jwt,pub-key=FILE,priv-key=FILE,sign-method=RS256,ttl=5m";
     "auth-token-ttl" "SECONDS|TIME" = "300":
         "Time for which a token is valid after its last use: a number of seconds, or a time like 5m";
+    "max-requests-per-second" "N" = "0":
+        "Maximum requests of one user per second, or of one address without authentication; 0 for any";
+    "max-scanned-bytes-per-second" "BYTES" = "0":
+        "Maximum bytes that one user, or one address, reads per second: a debt delays its next call; 0 for any";
     "graph-view-bytes" "BYTES" = "268435456":
         "Maximum memory for the graph view, which makes graph queries fast; 0 for none";
     "max-concurrent-streams" "N" = "4294967295":

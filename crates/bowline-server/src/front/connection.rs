@@ -32,6 +32,7 @@ use super::relay::{Followed, Open, Relay};
 use super::reply::{PREFIX_BYTES, ReplyWriter, SMALL_BYTES, length_of};
 use super::stream::{Call, Receiving, Running, Stream};
 use super::{CONNECTION_WINDOW, FRAME_BYTES, Limits, STREAM_WINDOW};
+use crate::audited;
 use crate::context::Context;
 use crate::memory::{Account, Charge, OverBudget};
 use crate::metrics::Tally;
@@ -386,10 +387,24 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
                 return Ok(());
             }
         }
+        let tally = Tally::begin(&self.context.metrics, method.method(), begun);
+        let admitted = self.context.admit(&terms.credentials, &self.account);
+        let (principal, refused) = match admitted {
+            Ok(principal) => (principal, None),
+            Err(fault) => (None, Some(fault)),
+        };
         let call = Call {
             send_window,
-            tally: Tally::begin(&self.context.metrics, method.method(), begun),
+            tally,
+            principal,
         };
+        if let Some(fault) = refused {
+            let status = Status::from(fault);
+            audited::refused(&self.context, method.method(), &terms.credentials, &status);
+            self.streams.remove(&id);
+            self.answer(id, call, Err(status));
+            return Ok(());
+        }
         let slot = self
             .calls
             .start(id, (self.start)(self.service.clone(), terms, request));

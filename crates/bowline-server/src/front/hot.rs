@@ -10,6 +10,7 @@ use tonic::Status;
 use crate::audit::{Audit, Details, Told, noting};
 use crate::audited::Audited;
 use crate::metrics::Method;
+use crate::rates::UNSENT_KEY_BYTES;
 use crate::service::{Answer, EncodedReply, KvService, LongReply, Terms};
 
 /// What is served here.
@@ -155,6 +156,25 @@ pub(crate) struct HotReply {
 }
 
 impl HotReply {
+    /// What a principal is charged for: the bytes of the reply, and what a range has visited beyond them.
+    pub(super) fn scanned_bytes(&self, message_bytes: usize) -> u64 {
+        if let Some(long) = &self.long {
+            return long.bytes();
+        }
+        let sent = match &self.encoded {
+            Some(encoded) => encoded.bytes().len(),
+            None => message_bytes,
+        };
+        let unsent = match (&self.message, &self.encoded) {
+            (HotMessage::Range(range), None) => {
+                let count = u64::try_from(range.count).unwrap_or_default();
+                count.saturating_sub(range.kvs.len() as u64)
+            }
+            _ => 0,
+        };
+        (sent as u64).saturating_add(unsent.saturating_mul(UNSENT_KEY_BYTES))
+    }
+
     fn of<T>(answer: Answer<T>, message: impl FnOnce(T) -> HotMessage) -> HotReply {
         HotReply {
             message: message(answer.message),

@@ -41,7 +41,11 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
 
     pub(super) fn answer(&mut self, id: u32, call: Call, result: Result<HotReply, Status>) {
         let code = result.as_ref().err().map_or(Code::Ok, Status::code);
-        let Call { send_window, tally } = call;
+        let Call {
+            send_window,
+            tally,
+            principal,
+        } = call;
         // One that is answered in the turn that read it took no time to speak of, but for the turn itself.
         tally.end(code);
         let reply = match result {
@@ -52,6 +56,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
             }
         };
         let message_bytes = reply.message.encoded_len();
+        if let (Some(principal), Some(rates)) = (principal, &self.context.rates) {
+            rates.charge(&principal, reply.scanned_bytes(message_bytes));
+        }
         let bytes = message_bytes + PREFIX_BYTES;
         let window = self.send_window.min(send_window);
         // A longer one is charged, however long the client's frames may be. What waits already has its turn first.

@@ -15,6 +15,7 @@ use super::head::Head;
 use super::watching::Watching;
 use crate::memory::Charge;
 use crate::metrics::Tally;
+use crate::rates::Principal;
 
 /// A stream that has begun, and has not ended on both sides.
 pub(super) enum Stream {
@@ -58,6 +59,8 @@ pub(super) struct Running {
 pub(super) struct Call {
     pub(super) send_window: i64,
     pub(super) tally: Tally,
+    /// Who is charged for the reply, if there are limits.
+    pub(super) principal: Option<Principal>,
 }
 
 /// A reply of which a part is not sent.

@@ -42,7 +42,9 @@ impl<F: Future<Output = Result<HotReply, Status>>> Connection<F> {
         let fixed_bytes = CALL_BYTES + head.bytes;
         let opened = match Charge::of(&self.account, fixed_bytes) {
             Ok(charge) => {
-                let session = WatchService::open(&self.context, &head.terms);
+                let admitted = self.context.admit(&head.terms.credentials, &self.account);
+                let admitted = admitted.map_err(Status::from);
+                let session = admitted.and_then(|_| WatchService::open(&self.context, &head.terms));
                 session.map(|session| (session, charge))
             }
             Err(over) => Err(over.into()),

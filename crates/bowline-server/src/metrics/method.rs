@@ -116,6 +116,9 @@ methods! {
     RoleGrantKinds = "bowline.v1.Roles" / "GrantKinds",
     RoleRevokeKinds = "bowline.v1.Roles" / "RevokeKinds",
     RoleListKinds = "bowline.v1.Roles" / "ListKinds",
+    QuotaSet = "bowline.v1.Quotas" / "Set",
+    QuotaList = "bowline.v1.Quotas" / "List",
+    QuotaRemove = "bowline.v1.Quotas" / "Remove",
 }
 
 /// How many messages a call has on each side.
@@ -175,6 +178,15 @@ impl Method {
         }
     }
 
+    /// Whether rates limit it. Health is asked for by machines that restart a server which does not answer.
+    pub(crate) fn is_limited(self) -> bool {
+        use Method as M;
+        !matches!(
+            self,
+            M::HealthCheck | M::HealthWatch | M::ReflectionV1 | M::ReflectionV1Alpha
+        )
+    }
+
     /// Whether it may change what is stored, or the cluster.
     pub(crate) fn changes(self) -> bool {
         use Method as M;
@@ -215,7 +227,9 @@ impl Method {
             | M::StoreCommit
             | M::MsLeaseGrant
             | M::MsLeaseRevoke
-            | M::MemberRepair => true,
+            | M::MemberRepair
+            | M::QuotaSet
+            | M::QuotaRemove => true,
             M::Range
             | M::RangeStream
             | M::Watch
@@ -260,7 +274,8 @@ impl Method {
             | M::StoreRange
             | M::StoreHistory
             | M::MsLeaseKeepAlive
-            | M::MsLeaseTimeToLive => false,
+            | M::MsLeaseTimeToLive
+            | M::QuotaList => false,
         }
     }
 }

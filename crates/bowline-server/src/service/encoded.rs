@@ -76,6 +76,13 @@ impl EncodedReply {
         slot.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// The length of the encoded reply of a response, if it has one.
+    pub(crate) fn bytes_in<B>(response: &http::Response<B>) -> Option<u64> {
+        let slot: &Slot = response.extensions().get()?;
+        let reply = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reply.as_ref().map(|reply| reply.0.len() as u64)
+    }
+
     /// The reply with its prefix.
     pub(crate) fn bytes(&self) -> &Bytes {
         &self.0

@@ -531,6 +531,18 @@ impl LongReply {
         slot.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
+    /// The length of the message.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::from(self.length)
+    }
+
+    /// The length of the long reply of a response, if it has one.
+    pub(crate) fn bytes_in<B>(response: &http::Response<B>) -> Option<u64> {
+        let slot: &LongReplySlot = response.extensions().get()?;
+        let reply = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+        reply.as_ref().map(LongReply::bytes)
+    }
+
     /// The reply as a gRPC message.
     pub(crate) fn into_grpc(self) -> Body {
         let mut head = BytesMut::new();

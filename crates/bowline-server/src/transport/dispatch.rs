@@ -10,6 +10,7 @@ use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
 use bowline_proto::v1::lease_server::LeaseServer as MsLeaseServer;
 use bowline_proto::v1::members_server::MembersServer;
+use bowline_proto::v1::quotas_server::QuotasServer;
 use bowline_proto::v1::roles_server::RolesServer;
 use bowline_proto::v1::store_server::StoreServer;
 use bowline_proto::v3electionpb::election_server::ElectionServer;
@@ -30,6 +31,7 @@ use tonic_health::pb::health_server::HealthServer;
 
 use super::audited::{self, Heard};
 use super::bodies::{ReplyBody, ReplyKind, RequestBody};
+use super::charged;
 use super::rights::right_of;
 use super::tallied::{self, CallBody, TalliedRequest, code_in};
 use crate::audited::SharedDetails;
@@ -42,7 +44,7 @@ use crate::metrics::{Method, Tally};
 use crate::service::{
     AuthService, ClusterService, ElectionService, EncodedReply, GraphService, HealthService,
     KvService, LeaseService, LockService, LongReply, MaintenanceService, MembersService,
-    MsLeaseService, Reflection, RolesService, StoreService, WatchService,
+    MsLeaseService, QuotasService, Reflection, RolesService, StoreService, WatchService,
 };
 use crate::status::in_words_of_etcd;
 
@@ -71,6 +73,7 @@ pub(crate) struct Dispatch {
     ms_lease: MsLeaseServer<MsLeaseService>,
     members: MembersServer<MembersService>,
     roles: RolesServer<RolesService>,
+    quotas: QuotasServer<QuotasService>,
 }
 
 pub(super) type BoxedCall =
@@ -107,6 +110,7 @@ impl Dispatch {
             ms_lease: serve!(MsLeaseServer, MsLeaseService),
             members: serve!(MembersServer, MembersService),
             roles: serve!(RolesServer, RolesService),
+            quotas: serve!(QuotasServer, QuotasService),
             account: context.memory.account(),
             context,
         }
@@ -223,6 +227,7 @@ impl Dispatch {
             M::RoleGrantKinds | M::RoleRevokeKinds | M::RoleListKinds => {
                 self.roles.clone().call(request)
             }
+            M::QuotaSet | M::QuotaList | M::QuotaRemove => self.quotas.clone().call(request),
         }
     }
 }
@@ -276,6 +281,13 @@ impl Dispatch {
         });
         let request = request.map(|body| body.heard_by(heard));
         let right = right_of(method);
+        let limited = match &self.context.rates {
+            Some(rates) if method.is_limited() => {
+                let metadata = MetadataMap::from_headers(request.headers().clone());
+                Some((rates.clone(), Credentials::of(&metadata)))
+            }
+            _ => None,
+        };
         let call = match right.is_checked_later() || !self.context.client.are_users_enabled() {
             true => self.serve(method, request),
             false => {
@@ -285,6 +297,19 @@ impl Dispatch {
                     match right.check(&context, headers).await {
                         Ok(()) => call.await,
                         Err(status) => Ok(status.into_http()),
+                    }
+                })
+            }
+        };
+        let call = match limited {
+            None => call,
+            Some((rates, credentials)) => {
+                let (context, account) = (self.context.clone(), self.account.clone());
+                Box::pin(async move {
+                    match context.admit(&credentials, &account) {
+                        Ok(Some(principal)) => Ok(charged::reply(call.await?, &rates, principal)),
+                        Ok(None) => call.await,
+                        Err(fault) => Ok(Status::from(fault).into_http()),
                     }
                 })
             }

@@ -5,6 +5,7 @@
 
 mod audited;
 mod bodies;
+mod charged;
 mod dispatch;
 mod executor;
 mod listener;

@@ -83,6 +83,9 @@ pub(super) fn right_of(method: Method) -> Right {
         | M::MemberUpdate
         | M::MemberPromote
         | M::MemberRepair
+        | M::QuotaSet
+        | M::QuotaList
+        | M::QuotaRemove
         | M::Defragment
         | M::Hash
         | M::HashKv

@@ -330,6 +330,15 @@ fn request_of(method: Method, name: &str) -> Vec<u8> {
         }
         .encode_to_vec(),
         M::MsLeaseRevoke => v1::LeaseRevokeRequest { id: LEASE }.encode_to_vec(),
+        M::QuotaSet => v1::QuotaSetRequest {
+            prefix: key(),
+            limits: Some(v1::QuotaLimits {
+                keys: Some(1_000),
+                bytes: None,
+            }),
+        }
+        .encode_to_vec(),
+        M::QuotaRemove => v1::QuotaRemoveRequest { prefix: key() }.encode_to_vec(),
         M::UserAdd => pb::AuthUserAddRequest {
             name: "late".to_owned(),
             ..Default::default()

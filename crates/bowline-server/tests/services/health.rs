@@ -19,10 +19,11 @@ fn of(service: &str) -> HealthCheckRequest {
 }
 
 /// The services that a tool finds.
-const SERVICES: [&str; 15] = [
+const SERVICES: [&str; 16] = [
     "bowline.v1.Graph",
     "bowline.v1.Lease",
     "bowline.v1.Members",
+    "bowline.v1.Quotas",
     "bowline.v1.Roles",
     "bowline.v1.Store",
     "etcdserverpb.Auth",

@@ -19,6 +19,7 @@ mod metrics;
 mod mixed;
 mod others;
 mod plain_http;
+mod quotas;
 mod range_stream;
 mod restores;
 mod support;

@@ -67,13 +67,18 @@ async fn start_in(
 impl Running {
     /// Stops it, and starts it again on its directory, without the settings that it had.
     pub(crate) async fn restarted(self) -> Running {
+        self.restarted_with(&[]).await
+    }
+
+    /// [`Running::restarted`] with a few settings.
+    pub(crate) async fn restarted_with(self, flags: &[(&str, &str)]) -> Running {
         let Running {
             server,
             directory,
             peer,
         } = self;
         server.shutdown().await.unwrap();
-        start_in(directory, peer, &[], |_| {}).await
+        start_in(directory, peer, flags, |_| {}).await
     }
 
     /// Where its files are.

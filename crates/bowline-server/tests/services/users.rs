@@ -566,3 +566,55 @@ async fn the_gateway_asks_for_the_token_too() {
     let (status, text) = ask("/v3/auth/authenticate", None, login).await;
     assert!(status == 200 && text.contains("token"), "{text}");
 }
+
+/// Signed tokens: any member takes them without having seen the login, and one without the private key gives none.
+#[tokio::test]
+async fn signed_tokens_need_no_state_and_end_with_the_password() {
+    use std::os::unix::fs::PermissionsExt;
+    let keys = tempfile::tempdir().unwrap();
+    let (private, public) = bowline_tls::new_pair(bowline_tls::SigningMethod::Es256).unwrap();
+    let path = |name: &str| keys.path().join(name).display().to_string();
+    std::fs::write(path("key"), private).unwrap();
+    std::fs::set_permissions(path("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::write(path("pub"), public).unwrap();
+    let signs = format!("jwt,priv-key={},sign-method=ES256,ttl=5m", path("key"));
+    let verifies = format!("jwt,pub-key={},sign-method=ES256", path("pub"));
+    let running = start(&[("auth-token", &signs)]).await;
+    let (mut auth, root, ann) = enable(&running.channel().await).await;
+    let token = ann.0.clone().unwrap();
+    assert_eq!(token.split('.').count(), 3);
+    let mut kv = running.kv().await;
+    assert_eq!(refusal(kv.put(ann.of(put("a1", "x"))).await), ok());
+    assert_eq!(refusal(kv.put(ann.of(put("b1", "x"))).await), denied());
+    // A permission that comes later counts; the token stays.
+    add_role(&mut auth, &root, "b", ("b", "c")).await;
+    grant(&mut auth, &root, "ann", "b").await;
+    assert_eq!(refusal(kv.put(ann.of(put("b1", "x"))).await), ok());
+    let forged = As(Some(format!("{token}AA")));
+    assert_eq!(
+        refusal(kv.put(forged.of(put("a1", "x"))).await).0,
+        Code::Unauthenticated
+    );
+    let (status, text) = {
+        let key = r#"{"key":"YTE="}"#;
+        crate::gateway::post_as(&running, "/v3/kv/range", Some(&token), key).await
+    };
+    assert_eq!(status, 200, "{text}");
+    let change = pb::AuthUserChangePasswordRequest {
+        name: "ann".to_owned(),
+        password: "other".to_owned(),
+        ..Default::default()
+    };
+    auth.user_change_password(root.of(change)).await.unwrap();
+    assert_eq!(
+        refusal(kv.put(ann.of(put("a1", "x"))).await).0,
+        Code::Unauthenticated
+    );
+    // The same data behind a server that verifies only.
+    let running = running.restarted_with(&[("auth-token", &verifies)]).await;
+    let mut kv = running.kv().await;
+    assert_eq!(refusal(kv.put(root.of(put("a1", "x"))).await), ok());
+    let mut auth = AuthClient::new(running.channel().await);
+    let refused = log_in(&mut auth, "ann", "other").await.err().unwrap();
+    assert!(refused.1.contains("verify-only key"), "{refused:?}");
+}

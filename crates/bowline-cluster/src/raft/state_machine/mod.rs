@@ -147,6 +147,7 @@ impl StateMachine {
             _ => (None, StoredMembership::default()),
         };
         let progress = Progress::of(last_applied);
+        waiters.note_quotas(replica.has_quotas());
         waiters.leader_applied(progress.leader);
         Ok(StateMachine {
             replica,
@@ -215,6 +216,7 @@ impl StateMachine {
             self.waiters.applied(number, outcomes);
         }
         // After the outcomes: an entry without one by now will never have one.
+        self.waiters.note_quotas(self.replica.has_quotas());
         self.waiters.leader_applied(progress.leader);
         for responder in responders {
             responder.send(types::Applied::default());
@@ -337,6 +339,7 @@ impl StateMachine {
         // The fate of proposals within the tables is unknown.
         self.waiters.skipped();
         self.progress.send_replace(progress);
+        self.waiters.note_quotas(self.replica.has_quotas());
         self.waiters.leader_applied(progress.leader);
         Ok(())
     }

@@ -17,6 +17,7 @@ use crate::command::{
     RangeOp, Relation, Target, Txn,
 };
 use crate::needs::Present;
+use crate::quota::QuotaChange;
 
 /// The least, the greatest and two that touch.
 const BYTES: [u8; 4] = [0, b'a', b'b', 0xff];
@@ -181,7 +182,9 @@ impl Accessed {
                 }
             }
             Command::Commit(commit) => accessed.commit(commit, held),
-            Command::Users(_) | Command::Compact { .. } => accessed.users = true,
+            Command::Users(_) | Command::Quota(_) | Command::Compact { .. } => {
+                accessed.users = true;
+            }
             _ => {}
         }
         accessed
@@ -428,6 +431,7 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (1i64..5).prop_map(|id| Command::LeaseExpire { id, term: 1, granted: None }),
         1 => Just(Command::Users(UsersChange::Disable)),
         1 => Just(Command::Compact { revision: Revision::ZERO }),
+        1 => Just(Command::Quota(QuotaChange::Remove { prefix: Vec::new() })),
     ];
     (command, any::<bool>()).prop_map(|(command, has_actor)| match has_actor {
         false => command,

@@ -105,6 +105,7 @@ fn call() -> Call {
     Call {
         send_window: WINDOW_MAX,
         tally: Tally::begin(&Arc::default(), Method::Range, Instant::now()),
+        principal: None,
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt::{self, Write};
 
 use bowline::Stats;
 use bowline_cluster::{Histogram, NodeMetrics, PeerMetrics, Status};
+use bowline_replica::Quota;
 use tonic::Code;
 
 use crate::audit::Audit;
@@ -99,6 +100,8 @@ fn write_own(
         head(out, &name, "counter", "A counter of the storage engine.")?;
         writeln!(out, "{name} {value}")?;
     }
+    write_rates(out, context)?;
+    write_quotas(out, context)?;
     write_peers(out, node)
 }
 
@@ -387,6 +390,71 @@ fn storage_rows(context: &Context, node: &NodeMetrics, status: &Status, stats: &
             stats.graph_view.edges,
         ),
     ]
+}
+
+/// What rates have refused, if there are some.
+fn write_rates(out: &mut String, context: &Context) -> fmt::Result {
+    let Some(rates) = &context.rates else {
+        return Ok(());
+    };
+    let name = "bowline_rate_refused_total";
+    let help = "Calls that were refused since their principal had exceeded a limit.";
+    head(out, name, "counter", help)?;
+    let (requests, bytes) = (&rates.refused_requests, &rates.refused_scanned_bytes);
+    writeln!(out, "{name}{{limit=\"requests\"}} {}", requests.get())?;
+    writeln!(out, "{name}{{limit=\"scanned_bytes\"}} {}", bytes.get())?;
+    let help = "Users and addresses that have made calls lately.";
+    let name = "bowline_rate_principals";
+    head(out, name, "gauge", help)?;
+    writeln!(out, "{name} {}", rates.principals())
+}
+
+/// The quotas of prefixes.
+fn write_quotas(out: &mut String, context: &Context) -> fmt::Result {
+    type Number = fn(&Quota) -> Option<u64>;
+    let numbers: [(&str, &str, Number); 4] = [
+        (
+            "bowline_quota_prefix_keys",
+            "Keys that begin with a prefix that has a quota.",
+            |quota| Some(quota.used.keys),
+        ),
+        (
+            "bowline_quota_prefix_keys_max",
+            "The most keys that begin with the prefix.",
+            |quota| quota.limits.keys,
+        ),
+        (
+            "bowline_quota_prefix_bytes",
+            "Bytes of the keys that begin with a prefix that has a quota, and of their newest values.",
+            |quota| Some(quota.used.bytes),
+        ),
+        (
+            "bowline_quota_prefix_bytes_max",
+            "The most bytes of the keys that begin with the prefix, and of their newest values.",
+            |quota| quota.limits.bytes,
+        ),
+    ];
+    let name = "bowline_quota_refused_total";
+    head(
+        out,
+        name,
+        "counter",
+        "Commands that were refused for the quota of a prefix.",
+    )?;
+    writeln!(out, "{name} {}", context.client.quota_refusals())?;
+    let quotas = context.client.quotas();
+    for (name, help, number) in numbers.into_iter().filter(|_| !quotas.is_empty()) {
+        head(out, name, "gauge", help)?;
+        for quota in &quotas {
+            if let Some(number) = number(quota) {
+                let prefix = bowline::text::escape(&quota.prefix);
+                // The escapes of labels are backslash, quote and line feed; the text has no other line feed.
+                let prefix = prefix.replace('\\', "\\\\").replace('"', "\\\"");
+                writeln!(out, "{name}{{prefix=\"{prefix}\"}} {number}")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What is exchanged with each other member.

@@ -1,0 +1,56 @@
+//! Quotas of prefixes: the calls of the service `bowline.v1.Quotas`.
+
+use bowline_proto::v1 as pb;
+use bowline_proto::v1::quotas_client::QuotasClient;
+use bowline_types::{Quota, QuotaLimits, QuotaUse};
+use bytes::Bytes;
+
+use crate::caller::{Caller, Repeat};
+use crate::v1::senseless;
+use crate::{Error, Result};
+
+/// See [`Client::set_quota`](crate::Client::set_quota).
+pub(crate) async fn set(caller: &Caller, prefix: Bytes, limits: QuotaLimits) -> Result<()> {
+    let request = pb::QuotaSetRequest {
+        prefix,
+        limits: Some(pb::QuotaLimits {
+            keys: limits.keys,
+            bytes: limits.bytes,
+        }),
+    };
+    let send = |channel, request| async move { QuotasClient::new(channel).set(request).await };
+    let set = caller.call(Repeat::Always, None, request, send).await;
+    set.map(drop)
+}
+
+/// See [`Client::quotas`](crate::Client::quotas).
+pub(crate) async fn list(caller: &Caller) -> Result<Vec<Quota>> {
+    let request = pb::QuotaListRequest {};
+    let send = |channel, request| async move { QuotasClient::new(channel).list(request).await };
+    let (reply, _) = caller.call(Repeat::Always, None, request, send).await?;
+    let quota = |quota: pb::Quota| {
+        let limits = quota
+            .limits
+            .ok_or_else(|| senseless("a quota without limits"))?;
+        Ok(Quota {
+            prefix: quota.prefix.into(),
+            limits: QuotaLimits {
+                keys: limits.keys,
+                bytes: limits.bytes,
+            },
+            used: QuotaUse {
+                keys: quota.used_keys,
+                bytes: quota.used_bytes,
+            },
+        })
+    };
+    reply.quotas.into_iter().map(quota).collect()
+}
+
+/// See [`Client::remove_quota`](crate::Client::remove_quota).
+pub(crate) async fn remove(caller: &Caller, prefix: Bytes) -> Result<()> {
+    let request = pb::QuotaRemoveRequest { prefix };
+    let send = |channel, request| async move { QuotasClient::new(channel).remove(request).await };
+    let removed = caller.call(Repeat::Never, None, request, send).await;
+    removed.map(drop).map_err(Error::of_change)
+}
