@@ -4,13 +4,14 @@
 //! which [`Context::follow_node`] keeps up to date.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowline::Revision;
 use bowline_cluster::{Applied, LocalClient, ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb::ResponseHeader;
+use bowline_tls::ServerTls;
 use http::{HeaderName, HeaderValue};
 use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
@@ -60,6 +61,8 @@ pub(crate) struct Context {
     pub(crate) renewals: Arc<Renewals>,
     /// `None` when calls are not written.
     pub(crate) audit: Option<Arc<Audit>>,
+    /// The certificates of the ports with TLS, each with the name of its port in metrics.
+    pub(crate) ports: OnceLock<Vec<(&'static str, ServerTls)>>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
     /// Incremented when there was no leader for so long that the streams which need one end.
@@ -87,6 +90,7 @@ impl Context {
             hashing: Hashing::default(),
             renewals: Arc::default(),
             audit,
+            ports: OnceLock::new(),
             settings,
             metrics: Arc::default(),
             watches,

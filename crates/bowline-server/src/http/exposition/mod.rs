@@ -4,6 +4,7 @@ mod etcd;
 mod grpc;
 mod process;
 mod rows;
+mod tls;
 
 use std::fmt::{self, Write};
 
@@ -99,7 +100,8 @@ fn write_own(
         head(out, &name, "counter", "A counter of the storage engine.")?;
         writeln!(out, "{name} {value}")?;
     }
-    write_peers(out, node)
+    write_peers(out, node)?;
+    tls::write(out, context.ports.get().map_or(&[], Vec::as_slice))
 }
 
 /// A metric: its name, kind, help and value.
