@@ -56,6 +56,7 @@ mod login;
 mod memory;
 mod metrics;
 mod notify;
+mod open_directory;
 mod open_files;
 mod passwords;
 mod read_threads;

@@ -64,6 +64,8 @@ pub struct Config {
     pub max_query_time: Duration,
     /// How long a token is valid after its last use.
     pub auth_token_ttl: Duration,
+    /// The minimum length of a new password, in bytes.
+    pub min_password_bytes: usize,
     /// The most calls under way on one connection.
     pub max_concurrent_streams: u32,
     /// The most connections.
@@ -238,6 +240,8 @@ impl Config {
             max_traversal_blocks: bounded("max-traversal-blocks")?,
             max_query_time: layers.parse("max-query-time", duration)?,
             auth_token_ttl: layers.parse("auth-token-ttl", parse::token_ttl)?,
+            min_password_bytes: usize::try_from(layers.parse("min-password-bytes", number)?)
+                .unwrap_or(usize::MAX),
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
@@ -267,6 +271,7 @@ impl Config {
             traversal_blocks_max: self.max_traversal_blocks,
             query_time_max: self.max_query_time,
             auth_token_ttl: self.auth_token_ttl,
+            password_bytes_min: self.min_password_bytes,
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,

@@ -119,6 +119,8 @@ settings! {
         "Maximum time of a graph query; one that takes longer is refused";
     "auth-token-ttl" "SECONDS|TIME" = "300":
         "Time for which a token is valid after its last use: a number of seconds, or a time like 5m";
+    "min-password-bytes" "BYTES" = "0":
+        "Minimum length of a new password; as in etcd, any is long enough by default";
     "graph-view-bytes" "BYTES" = "268435456":
         "Maximum memory for the graph view, which makes graph queries fast; 0 for none";
     "max-concurrent-streams" "N" = "4294967295":
