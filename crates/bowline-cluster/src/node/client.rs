@@ -341,8 +341,6 @@ impl LocalClient {
         self.core.holds_lease()
     }
 
-    // --- quotas ---
-
     /// The quotas of prefixes, with what their keys take, in this member's state.
     #[must_use]
     pub fn quotas(&self) -> Vec<bowline_replica::Quota> {

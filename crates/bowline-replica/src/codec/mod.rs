@@ -230,14 +230,7 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             out.push(TAG_LEASE_REMAINING);
             put_varint(out, *term);
             put_varint(out, leases.len() as u64);
-            for LeaseLeft { id, granted, left } in leases {
-                put_varint(out, id.get() as u64);
-                put_varint(out, *granted);
-                out.push(u8::from(left.is_some()));
-                if let Some(left) = left {
-                    put_duration(*left, out);
-                }
-            }
+            leases.iter().for_each(|left| put_lease_left(left, out));
         }
         Command::Compact { revision } => {
             out.push(TAG_COMPACT);
@@ -284,6 +277,15 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             users::put_token_change(change, out);
         }
         Command::Quota(change) => put_quota_change(TAG_QUOTA, change, out),
+    }
+}
+
+fn put_lease_left(LeaseLeft { id, granted, left }: &LeaseLeft, out: &mut Vec<u8>) {
+    put_varint(out, id.get() as u64);
+    put_varint(out, *granted);
+    out.push(u8::from(left.is_some()));
+    if let Some(left) = left {
+        put_duration(*left, out);
     }
 }
 

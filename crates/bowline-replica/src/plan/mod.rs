@@ -295,15 +295,6 @@ impl<'a> Planner<'a> {
         Ok(plan)
     }
 
-    /// Executes the command, within the bounds of its writes.
-    fn outcome(&mut self, command: &Command) -> Result<Outcome, Stop> {
-        let outcome = self.command(command)?;
-        self.note_author(command);
-        self.check_size()?;
-        self.charge_quotas()?;
-        Ok(outcome)
-    }
-
     /// Notes who makes the revision, if it is known and there is one.
     fn note_author(&mut self, command: &Command) {
         if let Command::By { actor, at_ms, .. } = command

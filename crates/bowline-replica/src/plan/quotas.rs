@@ -16,7 +16,7 @@ use bowline_storage::EntryKind;
 use bowline_storage::engine::{BatchReader, Engine};
 
 use super::{Effect, Planner, Stop};
-use crate::command::{Outcome, Refusal};
+use crate::command::{Command, Outcome, Refusal};
 use crate::quota::{Limited, QuotaChange, QuotaRefusal};
 use crate::work;
 use bowline_core::error::{Error, Result};
@@ -35,6 +35,15 @@ pub(crate) enum QuotaEffect {
 }
 
 impl Planner<'_> {
+    /// Executes the command, within the bounds of its writes.
+    pub(super) fn outcome(&mut self, command: &Command) -> Result<Outcome, Stop> {
+        let outcome = self.command(command)?;
+        self.note_author(command);
+        self.check_size()?;
+        self.charge_quotas()?;
+        Ok(outcome)
+    }
+
     pub(super) fn change_quota(&mut self, change: &QuotaChange) -> Result<Outcome, Stop> {
         let refuse = |refusal: QuotaRefusal| Err(Stop::Refused(refusal.into()));
         let (quotas, prefix) = (&self.known.quotas, change.prefix());
@@ -74,7 +83,7 @@ impl Planner<'_> {
     }
 
     /// Charges the quotas for the writes of the command, or refuses it.
-    pub(super) fn charge_quotas(&mut self) -> Result<(), Stop> {
+    fn charge_quotas(&mut self) -> Result<(), Stop> {
         if self.known.quotas.is_empty() || !self.writer.journal.is_numbered {
             return Ok(());
         }
