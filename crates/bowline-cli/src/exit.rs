@@ -155,6 +155,7 @@ impl Exit {
             | E::RoleExists
             | E::Conflict { .. }
             | E::TooManyConflicts { .. }
+            | E::Contended { .. }
             | E::CompareFailed { .. } => Exit::Conflict,
             E::LeaseNotFound
             | E::KeyNotFound

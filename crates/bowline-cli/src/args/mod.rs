@@ -12,6 +12,7 @@ mod global;
 mod graph;
 mod graph_algorithms;
 mod keys;
+mod queried;
 mod quota;
 mod serve;
 mod users;
@@ -27,11 +28,14 @@ pub use files::{
 };
 use global::{CLUSTER, DIRECTORY, PRINTED, without};
 pub use global::{ClusterOptions, LoginAs, TlsOptions};
+pub(crate) use graph::parse_json_attribute;
 pub use graph::{
-    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Queried, Scope,
+    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Scope,
 };
 pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
+pub use queried::Queried;
+pub(crate) use queried::{Shown, Statement};
 pub use quota::Quota;
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
 pub(crate) use users::name_and_password;

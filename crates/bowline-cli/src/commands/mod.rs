@@ -20,7 +20,7 @@ pub(crate) mod leases;
 pub(crate) mod maintenance;
 pub(crate) mod manual;
 pub(crate) mod members;
-mod query;
+pub(crate) mod query;
 pub(crate) mod quotas;
 pub(crate) mod serve;
 pub(crate) mod snapshot;
