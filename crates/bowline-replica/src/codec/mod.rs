@@ -257,18 +257,7 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             out.push(TAG_COMMIT);
             put_commit(commit, out);
         }
-        Command::By {
-            actor,
-            at_ms,
-            command,
-        } => {
-            out.push(if at_ms.is_some() { TAG_BY_AT } else { TAG_BY });
-            users::put_actor(actor, out);
-            if let Some(at_ms) = at_ms {
-                put_varint(out, *at_ms);
-            }
-            put_command(command, out);
-        }
+        Command::By { .. } => put_by(command, out),
         Command::Users(change) => {
             out.push(TAG_USERS);
             users::put_users_change(change, out);
@@ -287,6 +276,23 @@ fn put_lease_left(LeaseLeft { id, granted, left }: &LeaseLeft, out: &mut Vec<u8>
     out.push(u8::from(left.is_some()));
     if let Some(left) = left {
         put_duration(*left, out);
+    }
+}
+
+/// A command that has an actor, and the time when it was received, if it has one.
+fn put_by(command: &Command, out: &mut Vec<u8>) {
+    if let Command::By {
+        actor,
+        at_ms,
+        command,
+    } = command
+    {
+        out.push(if at_ms.is_some() { TAG_BY_AT } else { TAG_BY });
+        users::put_actor(actor, out);
+        if let Some(at_ms) = at_ms {
+            put_varint(out, *at_ms);
+        }
+        put_command(command, out);
     }
 }
 

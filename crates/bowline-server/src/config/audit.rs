@@ -3,27 +3,35 @@
 use std::path::{Path, absolute};
 
 use super::parse::{number, one_of};
-use super::{ConfigError, Layers};
 use crate::audit::{AuditOptions, Events, Overflow, Target};
 
-/// The settings; `None` without `--audit-log`. The others are looked at all the same.
-pub(super) fn of_layers(layers: &Layers) -> Result<Option<AuditOptions>, ConfigError> {
-    let events = layers.parse("audit-events", Events::parse)?;
-    let overflow = layers.parse("audit-overflow", |text| one_of(text, &["block", "drop"]))?;
-    let at_least = |key: &str, least: u64| match layers.parse(key, number)? {
-        value if value < least => Err(layers.wrong(key, format!("must be at least {least}"))),
-        value => Ok(value),
+/// The setting whose value is wrong, and why.
+pub(super) type Wrong = (&'static str, String);
+
+/// The settings, by the texts of their values; `None` without `--audit-log`. The others are looked at all the same.
+pub(super) fn of_texts<'t>(
+    text: impl Fn(&'static str) -> &'t str,
+) -> Result<Option<AuditOptions>, Wrong> {
+    const LOG: &str = "audit-log";
+    const EVENTS: &str = "audit-events";
+    const OVERFLOW: &str = "audit-overflow";
+    let events = Events::parse(text(EVENTS)).map_err(|reason| (EVENTS, reason))?;
+    let overflow = one_of(text(OVERFLOW), &["block", "drop"]);
+    let overflow = overflow.map_err(|reason| (OVERFLOW, reason))?;
+    let at_least = |key: &'static str, least: u64| match number(text(key)) {
+        Ok(value) if value < least => Err((key, format!("must be at least {least}"))),
+        value => value.map_err(|reason| (key, reason)),
     };
     let file_bytes_max = at_least("audit-file-bytes", AuditOptions::FILE_BYTES_MIN)?;
     let files_max = at_least("audit-files", 1)?;
     let queue_bytes_max = at_least("audit-queue-bytes", AuditOptions::QUEUE_BYTES_MIN)?;
-    let target = match layers.text("audit-log") {
+    let target = match text(LOG) {
         "" => return Ok(None),
         "stdout" => Target::StandardOutput,
         path => {
             // The directory of a path without one is the present one.
             let path = absolute(Path::new(path));
-            Target::File(path.map_err(|error| layers.wrong("audit-log", error.to_string()))?)
+            Target::File(path.map_err(|error| (LOG, error.to_string()))?)
         }
     };
     Ok(Some(AuditOptions {

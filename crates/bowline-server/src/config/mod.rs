@@ -268,7 +268,8 @@ impl Config {
             drain_timeout: layers.parse("drain-timeout", duration)?,
             quota_bytes,
             auto_compaction: auto_compaction::of_layers(layers)?,
-            audit: audit::of_layers(layers)?,
+            audit: audit::of_texts(|key| layers.text(key))
+                .map_err(|(key, why)| layers.wrong(key, why))?,
             has_front: true,
             log_level: layers.parse("log-level", parse::level)?,
             log_json: layers.parse("log-format", json)? == 1,
