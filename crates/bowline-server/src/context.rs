@@ -4,13 +4,14 @@
 //! which [`Context::follow_node`] keeps up to date.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bowline::Revision;
 use bowline_cluster::{Applied, LocalClient, ReadLevel, ReadPoint};
 use bowline_proto::etcdserverpb::ResponseHeader;
+use bowline_tls::ServerTls;
 use http::{HeaderName, HeaderValue};
 use tokio::sync::{Semaphore, watch};
 use tonic::metadata::MetadataMap;
@@ -66,6 +67,8 @@ pub(crate) struct Context {
     pub(crate) jwt: Option<Jwt>,
     /// The rates of each principal; `None` without limits.
     pub(crate) rates: Option<Arc<Rates>>,
+    /// The certificates of the ports with TLS, each with the name of its port in metrics.
+    pub(crate) ports: OnceLock<Vec<(&'static str, ServerTls)>>,
     has_leader: AtomicBool,
     is_learner: AtomicBool,
     /// Incremented when there was no leader for so long that the streams which need one end.
@@ -96,6 +99,7 @@ impl Context {
             hashing: Hashing::default(),
             renewals: Arc::default(),
             audit,
+            ports: OnceLock::new(),
             settings,
             metrics: Arc::default(),
             watches,

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::error::TlsError;
 use crate::files::{Content, KeyPairFiles, key_pair, system_authorities};
+use crate::open::{Guard, Open, is_revoked};
 use crate::reload::{LOOK_INTERVAL, Looked, Reload, Reloading};
 use crate::versions::Protocol;
 
@@ -31,6 +32,7 @@ use crate::versions::Protocol;
 pub struct ClientStream<S> {
     inner: tokio_rustls::client::TlsStream<S>,
     refusals: Option<Refusals>,
+    guard: Option<Guard>,
 }
 
 /// The last refusal of this side's certificate that came after a handshake, and when it came. What is above the stream may
@@ -45,6 +47,10 @@ impl<S> ClientStream<S> {
             ..self
         }
     }
+
+    fn check(&self) -> io::Result<()> {
+        self.guard.as_ref().map_or(Ok(()), Guard::check)
+    }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
@@ -53,7 +59,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ClientStream<S> {
         task: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.check()?;
         let read = Pin::new(&mut self.inner).poll_read(task, buffer);
+        let read = match &self.guard {
+            Some(guard) => guard.after_read(task, read),
+            None => read,
+        };
         read.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => {
                 let error = explained(error);
@@ -73,6 +84,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         task: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.inner).poll_write(task, bytes)
     }
 
@@ -81,6 +93,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         task: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.check()?;
         Pin::new(&mut self.inner).poll_write_vectored(task, slices)
     }
 
@@ -146,9 +159,33 @@ pub struct ClientTls {
 }
 
 struct Shared {
-    files: Reloading<Arc<ClientConfig>>,
+    files: Reloading<Made>,
+    /// The connections that a revocation ends, where there are revocation lists.
+    open: Option<Arc<Open>>,
     server_name: Option<ServerName<'static>>,
     looked: Mutex<Instant>,
+}
+
+struct Made {
+    config: Arc<ClientConfig>,
+    verifier: Arc<dyn ServerCertVerifier>,
+}
+
+impl Made {
+    /// Whether the lists of this set have one of a chain's certificates.
+    fn has_revoked(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let Some((own, issuers)) = chain.split_first() else {
+            return false;
+        };
+        // Lists are looked at before the name is, so that of the connection is not needed.
+        let name = ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
+        let now = UnixTime::now();
+        is_revoked(
+            &self
+                .verifier
+                .verify_server_cert(own, issuers, &name, &[], now),
+        )
+    }
 }
 
 impl ClientTls {
@@ -171,10 +208,12 @@ impl ClientTls {
         }
         files.extend(options.trusted_ca.clone());
         files.extend(options.revocations.clone());
+        let open = options.revocations.as_ref().map(|_| Arc::default());
         let make = move |contents: &[Content]| make(contents, &options);
         Ok(ClientTls {
             shared: Arc::new(Shared {
                 files: Reloading::new("certificates for connections", files, make)?,
+                open,
                 server_name,
                 looked: Mutex::new(Instant::now()),
             }),
@@ -194,13 +233,36 @@ impl ClientTls {
             Some(name) => name.clone(),
             None => server_name(host)?,
         };
-        let config = self.shared.files.current();
-        let connector = TlsConnector::from(Arc::clone(&*config));
+        let made = self.shared.files.current();
+        let connector = TlsConnector::from(made.config.clone());
         let inner = connector.connect(name, stream).await.map_err(explained)?;
+        let guard = match (&self.shared.open, inner.get_ref().1.peer_certificates()) {
+            (Some(open), Some(chain)) => {
+                let guard = open.enter(chain);
+                // It may have come into the list after the connections of another set were verified.
+                let newest = self.shared.files.current();
+                if !Arc::ptr_eq(&made, &newest) && newest.has_revoked(chain) {
+                    let text = "the server's certificate was revoked";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+                }
+                Some(guard)
+            }
+            _ => None,
+        };
         Ok(ClientStream {
             inner,
             refusals: None,
+            guard,
         })
+    }
+
+    /// Ends the connections whose certificates the files of now revoke.
+    fn end_revoked(&self, looked: Looked) -> Looked {
+        if let (Looked::Taken, Some(open)) = (looked, &self.shared.open) {
+            let made = self.shared.files.current();
+            open.end_revoked(|chain| made.has_revoked(chain));
+        }
+        looked
     }
 
     fn look_now_and_then(&self) {
@@ -218,11 +280,13 @@ impl ClientTls {
 
 impl Reload for ClientTls {
     fn look(&self) -> Result<Looked, TlsError> {
-        self.shared.files.look(false)
+        let looked = self.shared.files.look(false)?;
+        Ok(self.end_revoked(looked))
     }
 
     fn reload(&self) -> Result<Looked, TlsError> {
-        self.shared.files.look(true)
+        let looked = self.shared.files.look(true)?;
+        Ok(self.end_revoked(looked))
     }
 }
 
@@ -286,7 +350,7 @@ fn explained(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-fn make(contents: &[Content], options: &ClientOptions) -> Result<Arc<ClientConfig>, TlsError> {
+fn make(contents: &[Content], options: &ClientOptions) -> Result<Made, TlsError> {
     let (pair, trust) = match (&options.key_pair, contents) {
         (Some(_), [certificate, key, trust @ ..]) => (Some(key_pair(certificate, key)?.0), trust),
         (_, trust) => (None, trust),
@@ -311,13 +375,16 @@ fn make(contents: &[Content], options: &ClientOptions) -> Result<Arc<ClientConfi
         let built = builder.build();
         built.map_err(|error| TlsError::Settings(error.to_string()))?
     };
-    let builder = builder.with_custom_certificate_verifier(verifier);
+    let builder = builder.with_custom_certificate_verifier(verifier.clone());
     let mut config = match pair {
         Some(pair) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair))),
         None => builder.with_no_client_auth(),
     };
     config.alpn_protocols = options.alpn.clone();
-    Ok(Arc::new(config))
+    Ok(Made {
+        config: Arc::new(config),
+        verifier,
+    })
 }
 
 /// Takes every certificate that the other side has the key of.

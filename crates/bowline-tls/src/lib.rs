@@ -7,6 +7,8 @@
 //!  client ◀── connector  for a client of HTTP/2
 //!    │
 //!  reload ◀── signing    a set of files, read again when it changes; the keys of signed tokens
+//!  reload                a set of files, read again when it changes
+//!    │ └──▶ open          connections that end when their certificates are revoked
 //!    │
 //!  files ──▶ identity    certificates, keys, CAs, revocation lists; the names in a certificate
 //!    │
@@ -18,6 +20,7 @@
 //! - A set of files is used as a whole or not at all, and one that is bad changes nothing.
 //! - A connection costs nothing but its socket until the first bytes of a handshake have arrived. Handshakes are bounded
 //!   in time, in number, and by the library in their memory: no message of one may have more than 64 KiB.
+//! - A certificate that is revoked ends the connections that it has, when the new list is read.
 //! - Where a certificate of the other side is asked for, no session is taken up again: every handshake looks at the
 //!   certificate, with the CAs and revocation lists of that moment.
 
@@ -34,6 +37,7 @@ mod files;
 pub mod fuzzing;
 mod gate;
 mod identity;
+mod open;
 mod reload;
 mod server;
 mod signing;

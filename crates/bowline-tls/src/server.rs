@@ -1,17 +1,21 @@
 //! [`ServerTls`]: the side that accepts connections.
 
 use std::fmt;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime};
 
 use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoClientAuth, NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::TlsAcceptor;
 
 use crate::begun::{Begun, begin};
@@ -19,11 +23,70 @@ use crate::error::{HandshakeError, TlsError};
 use crate::files::{Content, KeyPairFiles, key_pair};
 use crate::gate::Gate;
 use crate::identity::PeerIdentity;
+use crate::open::{Guard, Open, is_revoked};
 use crate::reload::{Looked, Reload, Reloading};
 use crate::versions::Protocol;
 
-/// A connection after the handshake, on the side that accepted it.
-pub type ServerStream<S> = tokio_rustls::server::TlsStream<Begun<S>>;
+/// A connection after the handshake, on the side that accepted it. It ends with an error when the certificate of the other
+/// side is revoked.
+#[derive(Debug)]
+pub struct ServerStream<S> {
+    inner: tokio_rustls::server::TlsStream<Begun<S>>,
+    guard: Option<Guard>,
+}
+
+impl<S> ServerStream<S> {
+    fn check(&self) -> io::Result<()> {
+        self.guard.as_ref().map_or(Ok(()), Guard::check)
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ServerStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.check()?;
+        let read = Pin::new(&mut self.inner).poll_read(task, buffer);
+        match &self.guard {
+            Some(guard) => guard.after_read(task, read),
+            None => read,
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ServerStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.inner).poll_write(task, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        task: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check()?;
+        Pin::new(&mut self.inner).poll_write_vectored(task, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(task)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(task)
+    }
+}
 
 /// Which of the certificates that the CA has issued are allowed; an empty list allows all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,11 +172,27 @@ struct Shared {
     allowed: Allowed,
     gate: Gate,
     handshake_timeout: Duration,
+    /// The connections that a revocation ends, where there are revocation lists.
+    open: Option<Arc<Open>>,
+    handshakes_done: AtomicU64,
+    handshakes_failed: AtomicU64,
 }
 
 struct Made {
     config: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
     expires: SystemTime,
+}
+
+impl Made {
+    /// Whether the lists of this set have one of a chain's certificates.
+    fn has_revoked(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let Some((own, issuers)) = chain.split_first() else {
+            return false;
+        };
+        let now = UnixTime::now();
+        is_revoked(&self.verifier.verify_client_cert(own, issuers, now))
+    }
 }
 
 /// What has happened to the files and handshakes of a port.
@@ -127,6 +206,12 @@ pub struct Counts {
     pub handshakes: usize,
     /// How many handshakes were given up for others.
     pub handshakes_evicted: u64,
+    /// How many handshakes succeeded.
+    pub handshakes_done: u64,
+    /// How many handshakes failed, or were given up.
+    pub handshakes_failed: u64,
+    /// How many open connections were ended, as their certificates were revoked.
+    pub connections_ended: u64,
 }
 
 impl ServerTls {
@@ -155,6 +240,9 @@ impl ServerTls {
                 allowed: options.allowed,
                 gate: Gate::new(options.handshakes_max),
                 handshake_timeout: options.handshake_timeout,
+                open: options.revocations.map(|_| Arc::default()),
+                handshakes_done: AtomicU64::new(0),
+                handshakes_failed: AtomicU64::new(0),
             }),
         })
     }
@@ -173,9 +261,15 @@ impl ServerTls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let limit = self.shared.handshake_timeout;
-        tokio::time::timeout(limit, self.handshake(stream, address))
+        let accepted = tokio::time::timeout(limit, self.handshake(stream, address))
             .await
-            .unwrap_or(Err(HandshakeError::Late(limit)))
+            .unwrap_or(Err(HandshakeError::Late(limit)));
+        let count = match accepted {
+            Ok(_) => &self.shared.handshakes_done,
+            Err(_) => &self.shared.handshakes_failed,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        accepted
     }
 
     async fn handshake<S>(
@@ -215,7 +309,8 @@ impl ServerTls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let turn = self.shared.gate.enter(address.to_canonical());
-        let acceptor = TlsAcceptor::from(self.shared.files.current().config.clone());
+        let made = self.shared.files.current();
+        let acceptor = TlsAcceptor::from(made.config.clone());
         let stream = tokio::select! {
             biased;
             () = turn.evicted() => return Err(HandshakeError::Crowded),
@@ -241,8 +336,39 @@ impl ServerTls {
             Some(identity) if !self.shared.allowed.admits(identity) => {
                 Err(HandshakeError::NotAllowed(identity.to_string()))
             }
-            _ => Ok((stream, identity)),
+            _ => Ok((self.guarded(stream, &made)?, identity)),
         }
+    }
+
+    /// The stream, with a guard where its certificate may be revoked; `made` is the set that has verified it.
+    fn guarded<S>(
+        &self,
+        inner: tokio_rustls::server::TlsStream<Begun<S>>,
+        made: &Arc<Made>,
+    ) -> Result<ServerStream<S>, HandshakeError> {
+        let chain = inner.get_ref().1.peer_certificates();
+        let guard = match (&self.shared.open, chain) {
+            (Some(open), Some(chain)) => {
+                let guard = open.enter(chain);
+                // It may have come into the list after the connections of another set were verified.
+                let newest = self.shared.files.current();
+                if !Arc::ptr_eq(made, &newest) && newest.has_revoked(chain) {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
+                }
+                Some(guard)
+            }
+            _ => None,
+        };
+        Ok(ServerStream { inner, guard })
+    }
+
+    /// Ends the connections whose certificates the files of now revoke.
+    fn end_revoked(&self, looked: Looked) -> Looked {
+        if let (Looked::Taken, Some(open)) = (looked, &self.shared.open) {
+            let made = self.shared.files.current();
+            open.end_revoked(|chain| made.has_revoked(chain));
+        }
+        looked
     }
 
     /// When the certificate expires.
@@ -259,17 +385,23 @@ impl ServerTls {
             sets_refused: self.shared.files.refused(),
             handshakes: self.shared.gate.count(),
             handshakes_evicted: self.shared.gate.evicted.load(Ordering::Relaxed),
+            handshakes_done: self.shared.handshakes_done.load(Ordering::Relaxed),
+            handshakes_failed: self.shared.handshakes_failed.load(Ordering::Relaxed),
+            connections_ended: { self.shared.open.as_ref() }
+                .map_or(0, |open| open.ended.load(Ordering::Relaxed)),
         }
     }
 }
 
 impl Reload for ServerTls {
     fn look(&self) -> Result<Looked, TlsError> {
-        self.shared.files.look(false)
+        let looked = self.shared.files.look(false)?;
+        Ok(self.end_revoked(looked))
     }
 
     fn reload(&self) -> Result<Looked, TlsError> {
-        self.shared.files.look(true)
+        let looked = self.shared.files.look(true)?;
+        Ok(self.end_revoked(looked))
     }
 }
 
@@ -312,7 +444,7 @@ fn make(contents: &[Content], protocol: &Protocol, alpn: &[Vec<u8>]) -> Result<M
     let (pair, expires) = key_pair(certificate, key)?;
     let provider = Arc::new(protocol.provider()?);
     let refused = |error: rustls::Error| TlsError::Settings(error.to_string());
-    let verifier = match trust {
+    let verifier: Arc<dyn ClientCertVerifier> = match trust {
         [] => Arc::new(NoClientAuth),
         [authorities, lists @ ..] => {
             let roots = Arc::new(authorities.authorities()?);
@@ -331,7 +463,7 @@ fn make(contents: &[Content], protocol: &Protocol, alpn: &[Vec<u8>]) -> Result<M
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&protocol.versions()?)
         .map_err(refused)?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(verifier.clone())
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(pair)));
     config.alpn_protocols = alpn.to_vec();
     if !trust.is_empty() {
@@ -341,6 +473,7 @@ fn make(contents: &[Content], protocol: &Protocol, alpn: &[Vec<u8>]) -> Result<M
     }
     Ok(Made {
         config: Arc::new(config),
+        verifier,
         expires,
     })
 }

@@ -43,6 +43,14 @@ impl Trial {
         issued
     }
 
+    /// The certificate in a file, in DER.
+    fn issued_der(&self, name: &str) -> Vec<u8> {
+        use rustls::pki_types::CertificateDer;
+        use rustls::pki_types::pem::PemObject;
+        let file = self.files(name).certificate;
+        CertificateDer::from_pem_file(file).unwrap().to_vec()
+    }
+
     fn files(&self, name: &str) -> KeyPairFiles {
         KeyPairFiles {
             certificate: self.path().join(format!("{name}.crt")),
@@ -225,6 +233,82 @@ async fn a_revoked_certificate_is_refused_from_the_next_look_on() {
     trial.issue(&Request::client("bob"), "client");
     let client = ClientTls::new(trial.client_options()).unwrap();
     handshake(&server, &client, "localhost").await.0.unwrap();
+}
+
+/// A pair of connected streams, after a byte in each direction.
+async fn connected(
+    server: &ServerTls,
+    client: &ClientTls,
+) -> (ServerStream<DuplexStream>, ClientStream<DuplexStream>) {
+    let (near, far) = duplex(16 << 10);
+    let serving = async {
+        let (mut stream, _) = server.accept(far, HERE).await.unwrap();
+        let byte = stream.read_u8().await.unwrap();
+        stream.write_u8(byte).await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    };
+    let asking = async {
+        let mut stream = client.connect("localhost", near).await.unwrap();
+        stream.write_u8(7).await.unwrap();
+        stream.flush().await.unwrap();
+        assert_eq!(stream.read_u8().await.unwrap(), 7);
+        stream
+    };
+    tokio::join!(serving, asking)
+}
+
+/// Connections that were open when their certificate was revoked went on until they ended by themselves.
+#[tokio::test]
+async fn a_revocation_ends_the_open_connections_of_its_certificate_and_no_others() {
+    let trial = Trial::new();
+    let list = trial.path().join("list.pem");
+    fs::write(&list, trial.authority.revoke(&["77"]).unwrap()).unwrap();
+    let server = ServerTls::new(ServerOptions {
+        revocations: Some(list.clone()),
+        ..trial.mutual_options()
+    });
+    let server = server.unwrap();
+    let options = |name: &str| ClientOptions {
+        revocations: Some(list.clone()),
+        key_pair: Some(trial.files(name)),
+        ..trial.client_options()
+    };
+    let alice = ClientTls::new(options("client")).unwrap();
+    let bob = trial.issue(&Request::client("bob"), "bob");
+    let bob_serial = PeerIdentity::of_certificate(&bob.der).unwrap().serial;
+    let bob = ClientTls::new(options("bob")).unwrap();
+    let (mut of_alice, mut alices) = connected(&server, &alice).await;
+    let (mut of_bob, bobs) = connected(&server, &bob).await;
+    // It waits for a byte, and nobody sends one.
+    let waiting = tokio::spawn(async move {
+        let read = of_bob.read_u8().await;
+        let wrote = of_bob.write_u8(1).await;
+        (read, wrote)
+    });
+    tokio::task::yield_now().await;
+    let revoke = |serials: &[&str]| {
+        fs::write(&list, trial.authority.revoke(serials).unwrap()).unwrap();
+    };
+    revoke(&[&bob_serial]);
+    assert_eq!(server.look().unwrap(), Looked::Taken);
+    let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+    let (read, wrote) = ended.expect("it is woken").unwrap();
+    for error in [read.unwrap_err(), wrote.unwrap_err()] {
+        assert!(error.to_string().contains("was revoked"), "{error}");
+    }
+    drop(bobs);
+    assert_eq!(server.counts().connections_ended, 1);
+    alices.write_u8(8).await.unwrap();
+    alices.flush().await.unwrap();
+    assert_eq!(of_alice.read_u8().await.unwrap(), 8);
+    // The other side ends its connections, too.
+    let own = PeerIdentity::of_certificate(&trial.issued_der("server")).unwrap();
+    revoke(&[&bob_serial, &own.serial]);
+    assert_eq!(alice.look().unwrap(), Looked::Taken);
+    assert!(alices.read_u8().await.is_err());
+    let counts = server.counts();
+    assert_eq!((counts.handshakes_done, counts.handshakes_failed), (2, 0));
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ mod etcd;
 mod grpc;
 mod process;
 mod rows;
+mod tls;
 
 use std::fmt::{self, Write};
 
@@ -103,6 +104,8 @@ fn write_own(
     write_rates(out, context)?;
     write_quotas(out, context)?;
     write_peers(out, node)
+    write_peers(out, node)?;
+    tls::write(out, context.ports.get().map_or(&[], Vec::as_slice))
 }
 
 /// A metric: its name, kind, help and value.
