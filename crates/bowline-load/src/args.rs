@@ -273,6 +273,9 @@ pub struct Compare {
     /// Where the nodes keep their data, in a directory that is removed in the end
     #[arg(long, value_name = "DIR", default_value = ".", value_hint = clap::ValueHint::DirPath)]
     pub directory: PathBuf,
+    /// Run Bowline in the clear and with guards in turn, instead of Bowline and etcd: tls, users, or both
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GUARDS", conflicts_with_all = ["save", "baseline"])]
+    pub guards: Vec<Guard>,
     /// The server to run as Bowline, with the words before its flags [default: this program, serve]
     #[arg(long, value_name = "WORDS")]
     pub bowline_program: Option<String>,
@@ -285,4 +288,15 @@ pub struct Compare {
     /// Hold the ratios against those of a file that --save has written, and fail where one is worse
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     pub baseline: Option<PathBuf>,
+}
+
+/// What guards the nodes of `bowline bench compare`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Guard {
+    /// Certificates, between clients and members and among members
+    Tls,
+    /// A user with a password, whose rights are checked
+    Users,
+    /// Certificates and users
+    Both,
 }

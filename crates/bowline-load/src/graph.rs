@@ -12,6 +12,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use prost::Message;
 
 use super::workload::{Expected, Workload};
+use crate::access::Access;
 use crate::args::{GraphLoad, GraphOperation};
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Show};
@@ -38,14 +39,19 @@ fn target(block: u64, nth: u64, blocks: u64) -> u64 {
 }
 
 /// Writes the graph.
-pub(crate) fn fill(endpoints: &[String], args: &GraphLoad, show: Show<'_>) -> Result<()> {
+pub(crate) fn fill(
+    endpoints: &[String],
+    access: &Access,
+    args: &GraphLoad,
+    show: Show<'_>,
+) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let total = args.blocks.saturating_mul(args.fan_out.saturating_add(1));
     let progress = show("fill", Some(total));
     runtime.block_on(async {
-        let client = Client::connect(endpoints).await?;
+        let client = access.client().endpoints(endpoints).connect().await?;
         let blocks = (0..args.blocks).map(|n| GraphWrite::PutBlock(Block::new(id(n), "block")));
         write_all(&client, &*progress, blocks).await?;
         let edges = (0..args.blocks).flat_map(|n| {

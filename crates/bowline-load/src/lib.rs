@@ -8,7 +8,7 @@
 //!                                                  wire
 //! ```
 //!
-//! Modules use only modules below them: `compare`; `watch`; `load`, `graph`, `node`; `machine`, `workload`; `args`,
+//! Modules use only modules below them: `compare`; `watch`; `load`, `graph`, `node`; `machine`, `workload`; `access`; `args`,
 //! `report`; `wire`, `progress`, `units`, `error`.
 //!
 //! `node` has the members in this process, and no wire between a client and its member.
@@ -19,6 +19,7 @@
 //!
 //! Nothing here prints: a load returns named figures, and reports its progress through [`Progress`].
 
+mod access;
 pub mod args;
 mod compare;
 mod error;
@@ -39,7 +40,8 @@ use args::{GraphLoad, Load, WatchLoad};
 use load::Plan;
 use workload::Workload;
 
-pub use compare::{Baseline, COLUMNS, Comparison, run as compare};
+pub use access::Access;
+pub use compare::{Baseline, Comparison, run as compare};
 pub use error::{Error, Result};
 pub use node::{figures as node_figures, run as measure_node};
 pub use progress::{Progress, Show};
@@ -50,6 +52,8 @@ pub use watch::Watched;
 pub struct Generator<'a> {
     /// Where the servers are.
     pub endpoints: Vec<String>,
+    /// How they are reached.
+    pub access: Access,
     /// Shows how far a load is.
     pub show: Show<'a>,
 }
@@ -84,33 +88,33 @@ impl Generator<'_> {
 
     /// Puts keys that many watchers watch.
     pub fn watches(&self, args: &WatchLoad) -> Result<Watched> {
-        watch::measure(args, &addresses(&self.endpoints)?, self.show)
+        let (addresses, way) = self.access.way_to(&self.endpoints)?;
+        watch::measure(args, &addresses, &way, self.show)
     }
 
     /// Writes a graph unless that was done before, and asks about it.
     pub fn graph(&self, args: &GraphLoad) -> Result<Report> {
         if !args.no_fill {
-            graph::fill(&self.endpoints, args, self.show)?;
+            graph::fill(&self.endpoints, &self.access, args, self.show)?;
         }
         let (name, workload) = graph::workload(args)?;
         self.run(name, &args.load(), &workload)
     }
 
     fn run(&self, name: &'static str, args: &Load, workload: &Workload) -> Result<Report> {
-        let addresses = if args.target_leader {
-            addresses(&[machine::leader(&self.endpoints)?])?
-        } else {
-            addresses(&self.endpoints)?
+        let (addresses, way) = match args.target_leader {
+            true => {
+                let leader = machine::leader(&self.endpoints, &self.access)?;
+                self.access.way_to(&[leader])?
+            }
+            false => self.access.way_to(&self.endpoints)?,
         };
         let plan = Plan {
             name,
             addresses,
+            way,
             load: args.clone(),
         };
         load::run(&plan, workload, self.show)
     }
-}
-
-fn addresses(endpoints: &[String]) -> Result<Vec<String>> {
-    endpoints.iter().map(|one| load::address(one)).collect()
 }

@@ -17,7 +17,7 @@ use tokio::sync::Barrier;
 
 use super::machine;
 use super::report::{Counts, Report};
-use super::wire::{End, Link, Sink};
+use super::wire::{End, Link, Sink, Way};
 use super::workload::{Expected, Keys, Workload};
 use crate::args::Load;
 use crate::error::{Error, Result};
@@ -29,6 +29,7 @@ pub(crate) struct Plan {
     pub(crate) name: &'static str,
     /// `host:port` of each server.
     pub(crate) addresses: Vec<String>,
+    pub(crate) way: Way,
     pub(crate) load: Load,
 }
 
@@ -55,6 +56,16 @@ struct Shared {
 
 /// Runs the load and waits for its end.
 pub(crate) fn run(plan: &Plan, workload: &Workload, show: Show<'_>) -> Result<Report> {
+    run_noting(plan, workload, show, &mut || {})
+}
+
+/// [`run`], with a call at the moment when all are connected and begin.
+pub(crate) fn run_noting(
+    plan: &Plan,
+    workload: &Workload,
+    show: Show<'_>,
+    begun: &mut dyn FnMut(),
+) -> Result<Report> {
     // A connection without a client would be idle.
     let connections = plan.load.conns.clamp(1, plan.clients());
     let threads = plan.load.threads.clamp(1, connections);
@@ -74,7 +85,7 @@ pub(crate) fn run(plan: &Plan, workload: &Workload, show: Show<'_>) -> Result<Re
         })
         .collect();
     let progress = show(plan.name, plan.load.total());
-    let cpu_before = watch_over(&shared, &*progress, &workers);
+    let cpu_before = watch_over(&shared, &*progress, &workers, begun);
     let mut counts = Counts::new();
     let mut failure = None;
     for worker in workers {
@@ -101,6 +112,7 @@ fn watch_over<T>(
     shared: &Arc<Shared>,
     progress: &dyn Progress,
     workers: &[std::thread::JoinHandle<T>],
+    begun: &mut dyn FnMut(),
 ) -> Duration {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -119,6 +131,7 @@ fn watch_over<T>(
             }
         });
     }
+    begun();
     let cpu = machine::cpu_of_self();
     let mut shown = 0;
     while !workers.iter().all(std::thread::JoinHandle::is_finished) {
@@ -255,7 +268,7 @@ async fn drive(
 ) -> io::Result<()> {
     let plan = &shared.plan;
     let address = &plan.addresses[index % plan.addresses.len()];
-    let mut link = Link::connect(address, &shared.workload.targets()).await?;
+    let mut link = Link::connect(address, &shared.workload.targets(), &plan.way).await?;
     tokio::select! {
         _ = shared.ready.wait() => {}
         () = until_over(shared) => return Ok(()),
@@ -371,16 +384,6 @@ async fn until_over(shared: &Shared) {
     }
 }
 
-/// `host:port` of an endpoint.
-pub(crate) fn address(endpoint: &str) -> Result<String> {
-    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint);
-    if address.contains("://") {
-        let text = format!("{endpoint} is not http://host:port: the benchmark knows no TLS");
-        return Err(Error::Usage(text));
-    }
-    Ok(address.trim_end_matches('/').to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use bowline_proto::etcdserverpb::{LeaseKeepAliveResponse, RangeResponse, ResponseHeader};
@@ -433,6 +436,7 @@ mod tests {
         let plan = Plan {
             name: "put",
             addresses: vec![address],
+            way: Way::default(),
             load: load.clone(),
         };
         run(&plan, &Workload::puts(&load).unwrap(), &hidden).unwrap()

@@ -7,9 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bowline_client::{Client, Status};
+use bowline_client::Status;
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::access::Access;
 use crate::error::{Error, Result};
 
 /// The CPU time of this program so far.
@@ -145,12 +146,13 @@ pub(crate) fn flushes_per_second(directory: &Path, duration: Duration) -> io::Re
 }
 
 /// The state of the member at an endpoint.
-pub(crate) fn status_of(endpoint: &str) -> Result<Status> {
+pub(crate) fn status_of(endpoint: &str, access: &Access) -> Result<Status> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let client = Client::builder()
+        let client = access
+            .client()
             .endpoints([endpoint])
             .connect_timeout(Duration::from_secs(2))
             .request_timeout(Duration::from_secs(10));
@@ -159,10 +161,10 @@ pub(crate) fn status_of(endpoint: &str) -> Result<Status> {
 }
 
 /// The endpoint of the leader, among these.
-pub(crate) fn leader(endpoints: &[String]) -> Result<String> {
+pub(crate) fn leader(endpoints: &[String], access: &Access) -> Result<String> {
     let mut last = Error::Unreachable("no endpoint knows a leader".to_owned());
     for endpoint in endpoints {
-        match status_of(endpoint) {
+        match status_of(endpoint, access) {
             Ok(status) if status.leader == Some(status.header.member_id) => {
                 return Ok(endpoint.clone());
             }

@@ -17,7 +17,7 @@ use prost::Message;
 use super::load::{self, Plan};
 use super::machine;
 use super::report::{Figures, Report, micros_each, per_second};
-use super::wire::{End, Link, Sink, Target};
+use super::wire::{End, Link, Sink, Target, Way, with_prefix};
 use super::workload::Workload;
 use crate::args::{Load, WatchLoad};
 use crate::error::{Error, Result};
@@ -83,12 +83,18 @@ impl Watched {
 }
 
 /// Opens the watches, puts, and waits until every event has come, or none comes any more.
-pub(crate) fn measure(args: &WatchLoad, addresses: &[String], show: Show<'_>) -> Result<Watched> {
+pub(crate) fn measure(
+    args: &WatchLoad,
+    addresses: &[String],
+    way: &Way,
+    show: Show<'_>,
+) -> Result<Watched> {
     let watchers = u64::try_from(args.watchers.max(1)).unwrap_or(u64::MAX);
     let shared = Arc::new(Shared::default());
     let thread = {
         let (shared, args, addresses) = (Arc::clone(&shared), args.clone(), addresses.to_vec());
-        std::thread::spawn(move || watch(&shared, &args, &addresses))
+        let way = way.clone();
+        std::thread::spawn(move || watch(&shared, &args, &addresses, &way))
     };
     let deadline = Instant::now() + Duration::from_secs(60);
     while shared.created.load(Ordering::Relaxed) < watchers && !thread.is_finished() {
@@ -118,6 +124,7 @@ pub(crate) fn measure(args: &WatchLoad, addresses: &[String], show: Show<'_>) ->
     let plan = Plan {
         name: "watch",
         addresses: addresses.to_vec(),
+        way: way.clone(),
         load,
     };
     let report = load::run(&plan, &workload, show)?;
@@ -155,7 +162,12 @@ pub(crate) fn measure(args: &WatchLoad, addresses: &[String], show: Show<'_>) ->
 }
 
 /// Opens all watches, and counts until it is over.
-fn watch(shared: &Arc<Shared>, args: &WatchLoad, addresses: &[String]) -> io::Result<()> {
+fn watch(
+    shared: &Arc<Shared>,
+    args: &WatchLoad,
+    addresses: &[String],
+    way: &Way,
+) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -167,10 +179,11 @@ fn watch(shared: &Arc<Shared>, args: &WatchLoad, addresses: &[String]) -> io::Re
             .map(|index| {
                 let shared = Arc::clone(shared);
                 let address = addresses[index % addresses.len()].clone();
+                let way = way.clone();
                 let mine = (index..watchers).step_by(connections).len();
                 let streams = args.streams.clamp(1, mine);
                 tokio::task::spawn_local(async move {
-                    let done = follow(&shared, &address, mine, streams).await;
+                    let done = follow(&shared, &address, &way, mine, streams).await;
                     if done.is_err() && !shared.is_over.load(Ordering::Relaxed) {
                         shared.broken.fetch_add(1, Ordering::Relaxed);
                     }
@@ -187,12 +200,18 @@ fn watch(shared: &Arc<Shared>, args: &WatchLoad, addresses: &[String]) -> io::Re
 }
 
 /// One connection with its watches.
-async fn follow(shared: &Shared, address: &str, watches: usize, streams: usize) -> io::Result<()> {
+async fn follow(
+    shared: &Shared,
+    address: &str,
+    way: &Way,
+    watches: usize,
+    streams: usize,
+) -> io::Result<()> {
     let target = Target {
         path: "/etcdserverpb.Watch/Watch",
         metadata: None,
     };
-    let mut link = Link::connect(address, &[target]).await?;
+    let mut link = Link::connect(address, &[target], way).await?;
     let create = WatchRequest {
         request_union: Some(RequestUnion::CreateRequest(WatchCreateRequest {
             key: "\0".into(),
@@ -220,13 +239,6 @@ async fn follow(shared: &Shared, address: &str, watches: usize, streams: usize) 
         }
     }
     Ok(())
-}
-
-fn with_prefix(body: &[u8]) -> Vec<u8> {
-    let mut message = vec![0];
-    message.extend_from_slice(&u32::try_from(body.len()).unwrap_or(u32::MAX).to_be_bytes());
-    message.extend_from_slice(body);
-    message
 }
 
 /// Counts the events of the watches.

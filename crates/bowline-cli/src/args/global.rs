@@ -24,8 +24,6 @@ pub(super) const CLUSTER: &[&str] = &[
     "insecure_skip_tls_verify",
     "tls_server_name",
 ];
-/// Options that name a user of a cluster.
-pub(super) const LOGIN: &[&str] = &["login_user", "login_password"];
 /// Options that say how results are printed.
 pub(super) const PRINTED: &[&str] = &["output", "quiet", "width"];
 

@@ -25,7 +25,7 @@ pub use files::{
     Checkpoint, Compact, Completions, Export, ExportFormat, Import, ImportFormat, Man, Shell,
     Stats, Tour,
 };
-use global::{CLUSTER, DIRECTORY, LOGIN, PRINTED, without};
+use global::{CLUSTER, DIRECTORY, PRINTED, without};
 pub use global::{ClusterOptions, LoginAs, TlsOptions};
 pub use graph::{
     Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Queried, Scope,
@@ -309,7 +309,7 @@ pub enum Command {
     /// Put load on a cluster and measure it, or compare Bowline with etcd
     #[command(
         subcommand,
-        args = without(&[DIRECTORY, LOGIN]),
+        args = without(&[DIRECTORY]),
         after_help = "Examples:
   bowline bench put --conns 10 --clients 100 --total 100000
   bowline bench range --fill --consistency e
@@ -390,10 +390,13 @@ impl Command {
                 matches!(snapshot, cluster::Snapshot::Save { .. })
             }
             Command::Remote(_) => true,
+            // These start members of their own.
+            Command::Bench(bench) => {
+                !matches!(bench, bench::Bench::Node(_) | bench::Bench::Compare(_))
+            }
             Command::Serve(_)
             | Command::Cluster(_)
             | Command::Tour(_)
-            | Command::Bench(_)
             | Command::Check
             | Command::Stats(_)
             | Command::Checkpoint(_)

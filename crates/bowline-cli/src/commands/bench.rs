@@ -1,6 +1,6 @@
 //! `bench`: runs a load and prints its figures.
 
-use bowline_load::{Baseline, COLUMNS, Comparison, Figures, Generator, Report};
+use bowline_load::{Access, Baseline, Comparison, Figures, Generator, Report};
 
 use crate::args::Output;
 use crate::args::bench::Bench;
@@ -64,11 +64,19 @@ fn with_generator<T>(
     context: &Context<'_, '_>,
     json: bool,
     measure: impl FnOnce(&Generator<'_>) -> bowline_load::Result<T>,
-) -> bowline_load::Result<T> {
-    measure(&Generator {
+) -> Result<T, Failure> {
+    let credentials = context.credentials()?;
+    let login = credentials.login;
+    let access = Access {
+        tls: credentials.tls,
+        user: login.map(|login| (login.name, login.password.reveal().to_owned())),
+    };
+    let measured = measure(&Generator {
         endpoints: context.endpoints(),
+        access,
         show: &bars(context.is_quiet() || json),
-    })
+    });
+    Ok(measured?)
 }
 
 impl bowline_load::Progress for Progress {
@@ -104,7 +112,7 @@ fn print_comparison(
     }
     print(context, json, comparison.circumstances())?;
     let mut printer = context.printer(false);
-    let mut rows = printer.rows(COLUMNS);
+    let mut rows = printer.rows(comparison.columns());
     for line in comparison.lines() {
         rows.push(line.into_iter().map(Field::from).collect())?;
     }

@@ -76,6 +76,10 @@ fn a_trial_with_certificates_from_the_first_command_to_the_last() {
     assert_eq!(read.trim_end(), "hello");
     let health = place.ok(&format!("endpoint health --endpoints {at} {ALICE}"));
     assert!(health.contains("yes"), "{health}");
+    let load = place.ok(&format!(
+        "bench put --total 20 --clients 3 --endpoints {at} {ALICE} --json"
+    ));
+    assert!(load.contains(r#""errors":0"#), "{load}");
     // From the environment, as the others are.
     let mut command = place.command(&["get", "greeting", "--raw"]);
     let found = command

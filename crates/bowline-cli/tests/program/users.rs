@@ -107,6 +107,17 @@ fn a_user_may_do_what_its_roles_allow() {
         let seen = served.json(&ann("watch own/ --prefix --from 1 --count 1 --timeout 10s"));
         assert_eq!(seen.len(), 1);
 
+        let load = "bench put --total 20";
+        let report = &served.json(&root(load))[0];
+        assert_eq!(
+            (&report["requests"], &report["errors"]),
+            (&20.into(), &0.into())
+        );
+        let said = served.fails(&ann(load), 9);
+        assert!(said.contains("no request succeeded"), "{said}");
+        let said = served.fails(&format!("--user ann:wrong {load}"), 9);
+        assert!(said.contains("could not log in"), "{said}");
+
         let said = served.fails("get own/a", 7);
         assert!(said.contains("--user"), "{said}");
         let said = served.fails("--user ann:wrong get own/a", 7);

@@ -9,21 +9,35 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::super::machine;
-use crate::args::Compare;
+use crate::access::Access;
+use crate::args::{Compare, Guard};
 use crate::error::{Error, Result};
 use crate::machine::status_of;
+use crate::wire::Way;
 
 /// What is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum System {
     Bowline,
+    /// Bowline with certificates, users, or both.
+    Guarded(Guard),
     Etcd,
+}
+
+impl System {
+    /// Whether it knows what only Bowline knows.
+    pub(crate) fn is_bowline(self) -> bool {
+        self != System::Etcd
+    }
 }
 
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             System::Bowline => "bowline",
+            System::Guarded(Guard::Tls) => "bowline-tls",
+            System::Guarded(Guard::Users) => "bowline-users",
+            System::Guarded(Guard::Both) => "bowline-tls-users",
             System::Etcd => "etcd",
         })
     }
@@ -42,8 +56,10 @@ impl Program {
     pub(crate) fn find(system: System, args: &Compare) -> Result<Program, String> {
         let words: Vec<String> = match (system, &args.bowline_program) {
             (System::Etcd, _) => vec![args.etcd_program.clone()],
-            (System::Bowline, Some(words)) => words.split_whitespace().map(str::to_owned).collect(),
-            (System::Bowline, None) => {
+            (System::Bowline | System::Guarded(_), Some(words)) => {
+                words.split_whitespace().map(str::to_owned).collect()
+            }
+            (System::Bowline | System::Guarded(_), None) => {
                 let own = std::env::current_exe().map_err(|error| error.to_string())?;
                 vec![own.to_string_lossy().into_owned(), "serve".to_owned()]
             }
@@ -84,6 +100,8 @@ pub(crate) struct Cluster {
     program: Program,
     nodes: Vec<Node>,
     directory: TempDir,
+    access: Access,
+    way: Way,
 }
 
 struct Node {
@@ -124,13 +142,27 @@ impl Cluster {
     pub(crate) fn start(program: &Program, below: &Path, members: usize) -> Result<Cluster> {
         let directory = directory_below(&below.join(program.system.to_string()))?;
         let addresses = machine::free_addresses(2 * members)?;
+        let guard = match program.system {
+            System::Guarded(guard) => Some(guard),
+            System::Bowline | System::Etcd => None,
+        };
+        let (arguments, tls) = match guard {
+            Some(guard) => guard.certificates(directory.path())?,
+            None => (Vec::new(), None),
+        };
+        let scheme = match &tls {
+            Some(_) => "https",
+            None => "http",
+        };
         let initial: Vec<String> = (0..members)
-            .map(|node| format!("n{}=http://{}", node + 1, addresses[members + node]))
+            .map(|node| format!("n{}={scheme}://{}", node + 1, addresses[members + node]))
             .collect();
         let mut cluster = Cluster {
             program: program.clone(),
             nodes: Vec::new(),
             directory,
+            access: Access { tls, user: None },
+            way: Way::default(),
         };
         for node in 0..members {
             let name = format!("n{}", node + 1);
@@ -141,10 +173,13 @@ impl Cluster {
                 .args(&program.words[1..])
                 .args(["--name", &name, "--data-dir"])
                 .arg(&path)
-                .args(["--listen-client-urls", &format!("http://{client}")])
-                .args(["--advertise-client-urls", &format!("http://{client}")])
-                .args(["--listen-peer-urls", &format!("http://{peer}")])
-                .args(["--initial-advertise-peer-urls", &format!("http://{peer}")])
+                .args(["--listen-client-urls", &format!("{scheme}://{client}")])
+                .args(["--advertise-client-urls", &format!("{scheme}://{client}")])
+                .args(["--listen-peer-urls", &format!("{scheme}://{peer}")])
+                .args([
+                    "--initial-advertise-peer-urls",
+                    &format!("{scheme}://{peer}"),
+                ])
                 .args(["--initial-cluster", &initial.join(",")])
                 .args([
                     "--initial-cluster-state",
@@ -152,6 +187,7 @@ impl Cluster {
                     "--initial-cluster-token",
                     "bench",
                 ])
+                .args(&arguments)
                 .stdin(Stdio::null())
                 .stdout(log.try_clone()?)
                 .stderr(log)
@@ -167,7 +203,17 @@ impl Cluster {
             });
         }
         cluster.wait_for_leader()?;
+        let addresses = cluster.addresses();
+        if let Some(guard) = guard {
+            cluster.access = guard.enable_users(&addresses, &cluster.access)?;
+        }
+        (_, cluster.way) = cluster.access.way_to(&addresses)?;
         Ok(cluster)
+    }
+
+    /// What every connection of a load has in common.
+    pub(crate) fn way(&self) -> &Way {
+        &self.way
     }
 
     fn wait_for_leader(&mut self) -> Result<()> {
@@ -187,10 +233,9 @@ impl Cluster {
                     return Err(Error::Unreachable(text));
                 }
             }
-            let agree = self
-                .nodes
-                .iter()
-                .all(|node| status_of(&node.client).is_ok_and(|status| status.leader.is_some()));
+            let agree = self.nodes.iter().all(|node| {
+                status_of(&node.client, &self.access).is_ok_and(|status| status.leader.is_some())
+            });
             if agree {
                 return Ok(());
             }
@@ -222,11 +267,11 @@ impl Cluster {
     }
 
     pub(crate) fn leader(&self) -> Result<String> {
-        machine::leader(&self.addresses())
+        machine::leader(&self.addresses(), &self.access)
     }
 
     pub(crate) fn version(&self) -> Result<String> {
-        let api = status_of(&self.nodes[0].client)?.version;
+        let api = status_of(&self.nodes[0].client, &self.access)?.version;
         Ok(version_text(&api, &self.program.version))
     }
 

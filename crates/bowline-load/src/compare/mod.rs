@@ -17,11 +17,11 @@
 
 mod baseline;
 mod cluster;
+mod guard;
 mod syscalls;
 mod table;
 
 pub use baseline::Baseline;
-pub use table::COLUMNS;
 
 use std::time::Duration;
 
@@ -165,6 +165,10 @@ struct Sample {
 
 /// Everything that is reported of a comparison.
 pub struct Comparison {
+    /// The systems, in the order in which they are shown.
+    systems: Vec<System>,
+    /// The one whose figures the others' are set in proportion to.
+    reference: System,
     machine: Machine,
     flushes_per_second: f64,
     versions: Vec<(System, String)>,
@@ -194,7 +198,17 @@ pub fn run(args: &Compare, show: Show<'_>) -> Result<Comparison> {
         return Err(Error::Usage("no row has this in its name".to_owned()));
     }
     let directory = cluster::directory_below(&args.directory)?;
+    let (systems, reference) = match &args.guards[..] {
+        [] => (vec![System::Bowline, System::Etcd], System::Etcd),
+        guards => {
+            let guarded = guards.iter().map(|guard| System::Guarded(*guard));
+            let systems = std::iter::once(System::Bowline).chain(guarded).collect();
+            (systems, System::Bowline)
+        }
+    };
     let mut comparison = Comparison {
+        systems: systems.clone(),
+        reference,
         machine: Machine::of(directory.path()),
         flushes_per_second: machine::flushes_per_second(directory.path(), Duration::from_secs(1))?,
         versions: Vec::new(),
@@ -204,7 +218,7 @@ pub fn run(args: &Compare, show: Show<'_>) -> Result<Comparison> {
         samples: Vec::new(),
     };
     let mut programs = Vec::new();
-    for system in [System::Bowline, System::Etcd] {
+    for system in systems {
         match cluster::Program::find(system, args) {
             Ok(program) => programs.push(program),
             Err(reason) => comparison.left_out.push((system, reason)),
@@ -213,9 +227,9 @@ pub fn run(args: &Compare, show: Show<'_>) -> Result<Comparison> {
     let total = u64::try_from(rounds * programs.len() * rows.len()).unwrap_or(u64::MAX);
     let progress = show("rows", Some(total));
     for round in 0..rounds {
-        // The systems alternate in being first.
-        if round > 0 {
-            programs.reverse();
+        // The systems take turns in being first.
+        if round > 0 && !programs.is_empty() {
+            programs.rotate_left(1);
         }
         for program in &programs {
             let (number, system) = (round + 1, program.system());
@@ -255,7 +269,11 @@ fn measure(
     duration: Duration,
     progress: &dyn Progress,
 ) -> Result<Vec<Sample>> {
-    let run = |row: &Row, total: Option<u64>, duration| -> Result<Report> {
+    let run = |row: &Row,
+               total: Option<u64>,
+               duration: Option<Duration>,
+               begun: &mut dyn FnMut()|
+     -> Result<Report> {
         let all = row.kind == Kind::Read(ReadLevel::Eventual);
         let load = Load {
             conns: row.connections,
@@ -286,15 +304,22 @@ fn measure(
         let plan = Plan {
             name: row.name,
             addresses,
+            way: cluster.way().clone(),
             load,
         };
-        load::run(&plan, &workload, &hidden)
+        load::run_noting(&plan, &workload, &hidden, begun)
     };
     // Every read is to find its key, and every put to replace one.
-    run(&row("fill", 10, 100, Kind::Put), Some(KEYS), None)?.expect_no_errors()?;
+    run(
+        &row("fill", 10, 100, Kind::Put),
+        Some(KEYS),
+        None,
+        &mut || {},
+    )?
+    .expect_no_errors()?;
     let mut samples = Vec::new();
     for row in rows {
-        if row.is_own && cluster.system() != System::Bowline {
+        if row.is_own && !cluster.system().is_bowline() {
             progress.add(1);
             continue;
         }
@@ -304,14 +329,15 @@ fn measure(
             continue;
         }
         if row.kind == Kind::KeepAlive {
-            run(row, Some(KEYS), None)?.expect_no_errors()?;
+            run(row, Some(KEYS), None, &mut || {})?.expect_no_errors()?;
         }
         let counting = Syscalls::count(&cluster.processes());
-        let warmed = run(row, None, Some(duration / 10))?.succeeded();
+        let warmed = run(row, None, Some(duration / 10), &mut || {})?.succeeded();
         let syscalls = counting.and_then(Syscalls::end);
-        let before = cluster.usage()?;
-        let report = run(row, None, Some(duration))?;
-        let used = cluster.usage()?.since(&before);
+        // From when all are connected: a handshake is none of the operations.
+        let mut before = cluster.usage();
+        let report = run(row, None, Some(duration), &mut || before = cluster.usage())?;
+        let used = cluster.usage()?.since(&before?);
         let done = report.succeeded();
         samples.push(Sample {
             row: row.name,
@@ -346,7 +372,7 @@ fn watched(cluster: &Cluster, row: &Row, puts: u64, watchers: usize) -> Result<S
         json: false,
     };
     let before = cluster.usage()?;
-    let watched = watch::measure(&load, &[cluster.leader()?], &hidden)?;
+    let watched = watch::measure(&load, &[cluster.leader()?], cluster.way(), &hidden)?;
     let used = cluster.usage()?.since(&before);
     let puts = &watched.puts;
     let missing = watched.events_expected.saturating_sub(watched.events);

@@ -7,8 +7,8 @@ use super::{Comparison, ROWS, Row, Sample, System, counterpart};
 use crate::error::{Error, Result};
 use crate::report::{Figure, Figures};
 
-/// The columns of the table.
-pub const COLUMNS: &[&str] = &[
+/// The columns of a table beside etcd.
+const BESIDE_ETCD: &[&str] = &[
     "row",
     "system",
     "per_second",
@@ -25,6 +25,28 @@ pub const COLUMNS: &[&str] = &[
     "switches",
     "syscalls",
     "remark",
+];
+
+/// The columns of a table of guards. The last ones are of the ratios of each round.
+const OF_GUARDS: &[&str] = &[
+    "row",
+    "system",
+    "per_second",
+    "min",
+    "max",
+    "of_bowline",
+    "p50_ms",
+    "p99_ms",
+    "p99_of_bowline",
+    "p999_ms",
+    "server_cpu_us",
+    "cpu_of_bowline",
+    "client_cpu_us",
+    "switches",
+    "syscalls",
+    "remark",
+    "cpu_ratio_min",
+    "cpu_ratio_max",
 ];
 
 /// The middle and the ends of several figures.
@@ -134,46 +156,81 @@ impl Comparison {
         figures
     }
 
-    /// The lines of the table, with a figure for each of [`COLUMNS`].
+    /// The columns of the table.
+    #[must_use]
+    pub fn columns(&self) -> &'static [&'static str] {
+        match self.reference {
+            System::Etcd => BESIDE_ETCD,
+            System::Bowline | System::Guarded(_) => OF_GUARDS,
+        }
+    }
+
+    /// The lines of the table, with a figure for each of the [`Comparison::columns`].
     #[must_use]
     pub fn lines(&self) -> Vec<Vec<Figure>> {
-        let systems = [System::Bowline, System::Etcd];
-        let lines = ROWS
-            .iter()
-            .flat_map(|row| systems.map(|system| self.line(row, system)));
+        let lines = ROWS.iter().flat_map(|row| {
+            let systems = self.systems.iter();
+            systems.map(|system| self.line(row, *system))
+        });
         lines.flatten().collect()
+    }
+
+    /// The time of the servers' processors per operation, to the reference's, in each round.
+    fn cpu_ratios(&self, row: &Row, system: System) -> Option<Spread> {
+        let ours = self.rounds_of(row.name, system);
+        let theirs = self.rounds_of(self.beside(row), self.reference);
+        let pairs = ours.iter().zip(&theirs);
+        Spread::of(pairs.map(|(ours, theirs)| ours.server_cpu_us / theirs.server_cpu_us))
+    }
+
+    /// The row of the reference that a row is compared with.
+    fn beside(&self, row: &Row) -> &'static str {
+        match self.reference {
+            System::Etcd => counterpart(row),
+            System::Bowline | System::Guarded(_) => row.name,
+        }
     }
 
     fn line(&self, row: &Row, system: System) -> Option<Vec<Figure>> {
         let cell = self.cell(row.name, system);
-        let etcd = self.cell(counterpart(row), System::Etcd);
+        let reference = self.cell(self.beside(row), self.reference);
         let per_second = cell.spread(|sample| sample.per_second)?;
         let figure =
             |figure: fn(&Sample) -> f64| cell.median(figure).map_or(Figure::Absent, Figure::Real);
-        let of_etcd = |figure: fn(&Sample) -> f64| {
-            let ratio = cell.median(figure)? / etcd.median(figure)?;
-            (system != System::Etcd && ratio.is_finite()).then_some(Figure::Real(ratio))
+        let ratio = |figure: fn(&Sample) -> f64| {
+            let ratio = cell.median(figure)? / reference.median(figure)?;
+            (system != self.reference && ratio.is_finite()).then_some(Figure::Real(ratio))
         };
-        let beside = row.is_own.then(|| format!("etcd: {}", counterpart(row)));
-        Some(vec![
+        let is_beside = row.is_own && self.reference == System::Etcd;
+        let beside = is_beside.then(|| format!("etcd: {}", counterpart(row)));
+        let mut line = vec![
             row.name.into(),
             system.to_string().as_str().into(),
             Figure::Real(per_second.median.round()),
             Figure::Real(per_second.min.round()),
             Figure::Real(per_second.max.round()),
-            of_etcd(|sample| sample.per_second).unwrap_or(Figure::Absent),
+            ratio(|sample| sample.per_second).unwrap_or(Figure::Absent),
             figure(|sample| sample.p50_ms),
             figure(|sample| sample.p99_ms),
-            of_etcd(|sample| sample.p99_ms).unwrap_or(Figure::Absent),
+            ratio(|sample| sample.p99_ms).unwrap_or(Figure::Absent),
             figure(|sample| sample.p99_9_ms),
             figure(|sample| sample.server_cpu_us),
-            of_etcd(|sample| sample.server_cpu_us).unwrap_or(Figure::Absent),
+            ratio(|sample| sample.server_cpu_us).unwrap_or(Figure::Absent),
             figure(|sample| sample.client_cpu_us),
             figure(|sample| sample.switches),
             cell.syscalls()
                 .map_or(Figure::Absent, |calls| Figure::Real(calls.median)),
             cell.flaw().or(beside).map_or(Figure::Absent, Figure::Text),
-        ])
+        ];
+        if self.reference != System::Etcd {
+            let ratios = self.cpu_ratios(row, system);
+            let ratios = ratios.filter(|_| system != self.reference);
+            let end = |end: fn(Spread) -> f64| {
+                ratios.map_or(Figure::Absent, |ratios| Figure::Real(end(ratios)))
+            };
+            line.extend([end(|ratios| ratios.min), end(|ratios| ratios.max)]);
+        }
+        Some(line)
     }
 
     /// Everything, as one JSON object.
@@ -181,7 +238,7 @@ impl Comparison {
     pub fn to_json(&self) -> serde_json::Value {
         let mut rows = Vec::new();
         for row in &ROWS {
-            for system in [System::Bowline, System::Etcd] {
+            for system in self.systems.iter().copied() {
                 let cell = self.cell(row.name, system);
                 let spread = |figure: fn(&Sample) -> f64| cell.spread(figure).map(Spread::to_json);
                 if cell.samples.is_empty() {
@@ -190,7 +247,7 @@ impl Comparison {
                 rows.push(json!({
                     "row": row.name,
                     "system": system.to_string(),
-                    "beside": counterpart(row),
+                    "beside": self.beside(row),
                     "per_second": spread(|sample| sample.per_second),
                     "p50_ms": spread(|sample| sample.p50_ms),
                     "p99_ms": spread(|sample| sample.p99_ms),
@@ -200,6 +257,7 @@ impl Comparison {
                     "switches": spread(|sample| sample.switches),
                     "syscalls": cell.syscalls().map(Spread::to_json),
                     "flaw": cell.flaw(),
+                    "server_cpu_ratio": self.cpu_ratios(row, system).map(Spread::to_json),
                 }));
             }
         }
@@ -251,6 +309,8 @@ mod tests {
     fn comparison() -> Comparison {
         let linearizable = "linearizable read 200/1000";
         Comparison {
+            systems: vec![System::Bowline, System::Etcd],
+            reference: System::Etcd,
             machine: Machine {
                 processor: "a processor".into(),
                 cores: 2,
@@ -290,6 +350,28 @@ mod tests {
         assert!(comparison.line(lease, System::Etcd).is_none());
         // What was not run is not shown.
         assert!(comparison.line(&ROWS[1], System::Bowline).is_none());
+    }
+
+    /// With guards, the figures stand beside those of Bowline in the clear, round by round.
+    #[test]
+    fn guards_are_compared_with_bowline_in_the_clear() {
+        let guarded = System::Guarded(crate::args::Guard::Both);
+        let mut comparison = comparison();
+        comparison.systems = vec![System::Bowline, guarded];
+        comparison.reference = System::Bowline;
+        for cpu in [12.0, 30.0, 30.0] {
+            let sample = sample("put 1/1", guarded, 100.0, cpu);
+            comparison.samples.push(sample);
+        }
+        let line = comparison.line(&ROWS[0], guarded).unwrap();
+        assert_eq!(line.len(), comparison.columns().len());
+        assert_eq!(
+            (&line[5], &line[11]),
+            (&Figure::Real(0.5), &Figure::Real(1.5))
+        );
+        assert_eq!(line[16..], [1.0, 1.5].map(Figure::Real));
+        let line = comparison.line(&ROWS[0], System::Bowline).unwrap();
+        assert_eq!(line[16..], [Figure::Absent, Figure::Absent]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 
 use super::headers::{RequestHeaders, TABLE_BYTES, Target, grpc_status};
+use super::way::Way;
 
 /// How a stream ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,7 +91,7 @@ const PRIORITY: u8 = 0x20;
 
 impl Connection {
     /// A new connection, with its greeting to be written.
-    pub(crate) fn new(targets: &[Target], authority: &str) -> Connection {
+    pub(crate) fn new(targets: &[Target], authority: &str, way: &Way) -> Connection {
         let mut output = PREFACE.to_vec();
         let settings: [(u16, u32); 3] = [
             // No dynamic table for answers, nothing pushed, large windows.
@@ -105,7 +106,7 @@ impl Connection {
         }
         window_update(&mut output, 0, WINDOW - 65_535);
         Connection {
-            headers: RequestHeaders::new(targets, authority),
+            headers: RequestHeaders::new(targets, authority, way),
             output,
             partial: Vec::new(),
             streams: HashMap::new(),
@@ -466,7 +467,7 @@ mod tests {
             path: "/a.B/C",
             metadata: None,
         };
-        let mut connection = Connection::new(&[target], "here");
+        let mut connection = Connection::new(&[target], "here", &Way::default());
         connection.output().clear();
         connection
     }

@@ -4,6 +4,8 @@
 //! that method; each later one refers to the entries. In the other direction the table is switched off (its size is set to 0 before
 //! the first request), so each block of an answer can be read by itself.
 
+use super::way::Way;
+
 /// What requests are for.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -20,6 +22,7 @@ pub(crate) struct RequestHeaders {
     entries: Vec<Entry>,
     /// The entries of a request, for each target.
     targets: Vec<Vec<usize>>,
+    scheme: u8,
     /// How many entries have been put into the server's table.
     inserted: usize,
     table: Table,
@@ -49,6 +52,7 @@ enum Table {
 /// Indexes of the static table that are used here.
 const METHOD_POST: u8 = 3;
 const SCHEME_HTTP: u8 = 6;
+const SCHEME_HTTPS: u8 = 7;
 const NAME_AUTHORITY: u8 = 1;
 const NAME_PATH: u8 = 4;
 const NAME_CONTENT_TYPE: u8 = 31;
@@ -86,16 +90,21 @@ impl Entry {
 }
 
 impl RequestHeaders {
-    pub(crate) fn new(targets: &[Target], authority: &str) -> RequestHeaders {
+    pub(crate) fn new(targets: &[Target], authority: &str, way: &Way) -> RequestHeaders {
         let mut entries = vec![
             Entry::named(NAME_AUTHORITY, authority),
             Entry::named(NAME_CONTENT_TYPE, "application/grpc"),
             Entry::unnamed("te", "trailers"),
         ];
+        let token = way.token.as_ref().map(|token| {
+            entries.push(Entry::unnamed("token", token));
+            entries.len() - 1
+        });
         let mut of_targets = Vec::new();
         for target in targets {
             // Headers with a colon stand first.
             let mut own = vec![entries.len(), 0, 1, 2];
+            own.extend(token);
             entries.push(Entry::named(NAME_PATH, target.path));
             if let Some((name, value)) = target.metadata {
                 own.push(entries.len());
@@ -106,6 +115,10 @@ impl RequestHeaders {
         RequestHeaders {
             entries,
             targets: of_targets,
+            scheme: match way.tls {
+                Some(_) => SCHEME_HTTPS,
+                None => SCHEME_HTTP,
+            },
             inserted: 0,
             table: Table::On,
         }
@@ -125,7 +138,7 @@ impl RequestHeaders {
             out.push(0x20);
             self.table = Table::Off { is_told: true };
         }
-        out.extend_from_slice(&[0x80 | METHOD_POST, 0x80 | SCHEME_HTTP]);
+        out.extend_from_slice(&[0x80 | METHOD_POST, 0x80 | self.scheme]);
         for entry in &self.targets[target] {
             let entry = &mut self.entries[*entry];
             match (self.table, entry.number) {
@@ -355,7 +368,7 @@ mod tests {
             path: "/etcdserverpb.KV/Range",
             metadata: None,
         };
-        let mut headers = RequestHeaders::new(&[target, range], "127.0.0.1:2379");
+        let mut headers = RequestHeaders::new(&[target, range], "127.0.0.1:2379", &Way::default());
         let mut write = |target| {
             let mut out = Vec::new();
             headers.write(&mut out, target);
