@@ -17,7 +17,7 @@
 use bowline_types::{BlockId, GraphWrite};
 
 use crate::command::{Command, Commit, CommitRead, CommitWrite, Op, PutOp, Txn};
-use crate::users::{Access, Rights, UsersRefusal};
+use crate::users::{Access, Allowed, Rights, UsersRefusal};
 
 /// A right that a call needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,12 +99,8 @@ impl<'a> Need<'a> {
 pub(crate) trait Present {
     type Error;
 
-    /// Visits the keys of a lease until `visit` returns `false`.
-    fn keys_of_lease(
-        &self,
-        id: i64,
-        visit: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<(), Self::Error>;
+    /// The first key of a lease from a key on.
+    fn key_of_lease(&self, id: i64, from: &[u8]) -> Result<Option<Vec<u8>>, Self::Error>;
 
     /// Visits the kinds of a block, if it exists, until `visit` returns `false`. `None` is visited for a block without a
     /// kind.
@@ -130,16 +126,32 @@ impl Rights {
                 range_end,
             } => is_met = self.allows_keys(access, key, range_end),
             Need::Kind { access, kind } => is_met = self.allows_kind(access, kind),
-            Need::KeysOfLease { access, id } => present.keys_of_lease(id, &mut |key| {
-                is_met = self.allows_keys(access, key, &[]);
-                is_met
-            })?,
+            Need::KeysOfLease { access, id } => is_met = self.meet_lease(access, id, present)?,
             Need::KindsOfBlock(id) => present.kinds_of_block(id, &mut |kind| {
                 is_met = self.allows_kind(Access::Write, kind);
                 is_met
             })?,
         }
         Ok(is_met)
+    }
+
+    /// Whether an access to each key of a lease is allowed. A span of keys that is allowed is passed over as a whole, so what
+    /// is read depends on the number of spans, and not on that of keys.
+    fn meet_lease<P: Present>(
+        &self,
+        access: Access,
+        id: i64,
+        present: &P,
+    ) -> Result<bool, P::Error> {
+        let mut from = Vec::new();
+        while let Some(key) = present.key_of_lease(id, &from)? {
+            match self.allowed_from(access, &key) {
+                Allowed::No => return Ok(false),
+                Allowed::Before(end) => from = end.to_vec(),
+                Allowed::ToTheEnd => break,
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -1,14 +1,15 @@
 //! [`Newest`]: what the newest state has of leases and blocks, for the check of rights.
 
+use std::ops::Bound;
+
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, block_key};
 use bowline_core::kinds::Kinds;
 use bowline_core::lease::LeaseId;
 use bowline_core::trees;
-use bowline_core::write::lookup::{self, Lookup};
 use bowline_storage::EntryKind;
-use bowline_storage::engine::Engine;
-use bowline_types::BlockId;
+use bowline_storage::engine::{Engine, ScanDirection};
+use bowline_types::{BlockId, Revision};
 
 use crate::needs::Present;
 
@@ -21,14 +22,20 @@ pub(crate) struct Newest<'a> {
 impl Present for Newest<'_> {
     type Error = Error;
 
-    fn keys_of_lease(&self, id: i64, visit: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+    fn key_of_lease(&self, id: i64, from: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some(id) = LeaseId::new(id) else {
-            return Ok(());
+            return Ok(None);
         };
         let prefix = trees::attachment_prefix(id);
-        lookup::Newest(self.engine).for_each_key(trees::SYSTEM, &prefix, &mut |key| {
-            visit(key.get(prefix.len()..).unwrap_or_default())
-        })
+        let lower = Bound::Included([&prefix[..], from].concat());
+        let upper = trees::prefix_end(&prefix).map_or(Bound::Unbounded, Bound::Excluded);
+        let (newest, forward) = (Revision::MAX.get(), ScanDirection::Forward);
+        let scan = self
+            .engine
+            .scan(trees::SYSTEM, lower, upper, newest, forward);
+        let mut scan = scan.heads();
+        let is_found = scan.advance()?;
+        Ok(is_found.then(|| scan.key().get(prefix.len()..).unwrap_or_default().to_vec()))
     }
 
     fn kinds_of_block(

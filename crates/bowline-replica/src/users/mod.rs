@@ -39,6 +39,7 @@ pub(crate) mod tests;
 mod tokens;
 
 pub use change::{Actor, TokenChange, TokenHash, UsersChange};
+pub(crate) use rights::Allowed;
 pub use rights::{Access, Grant, Permission, Rights};
 pub(crate) use state::{RecordKey, decode_role, decode_user, put_permission, read_permission};
 pub use state::{Role, User, Users};

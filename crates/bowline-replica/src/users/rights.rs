@@ -168,6 +168,17 @@ impl Spans {
     }
 }
 
+/// How far an access is allowed from a key on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allowed<'a> {
+    /// Not at the key itself.
+    No,
+    /// Up to a key, which is behind the first one.
+    Before(&'a [u8]),
+    /// To every key behind it.
+    ToTheEnd,
+}
+
 /// What the roles of a user allow.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rights {
@@ -226,6 +237,18 @@ impl Rights {
     /// Whether an access to all keys of a range is allowed. The range is given as in etcd.
     pub(crate) fn allows_keys(&self, access: Access, key: &[u8], range_end: &[u8]) -> bool {
         self.is_root || self.keys[access as usize].contains(key, range_end)
+    }
+
+    /// How far an access is allowed from a key on, without a gap.
+    pub(crate) fn allowed_from(&self, access: Access, key: &[u8]) -> Allowed<'_> {
+        if self.is_root {
+            return Allowed::ToTheEnd;
+        }
+        match self.keys[access as usize].around(key) {
+            None => Allowed::No,
+            Some(End::Before(end)) => Allowed::Before(end),
+            Some(End::None) => Allowed::ToTheEnd,
+        }
     }
 
     /// Whether an access to blocks or edges of a kind is allowed; `None` is all kinds, and blocks without one.

@@ -399,3 +399,59 @@ fn names_are_listed_in_order() {
     let roles: Vec<_> = users.role_names().collect();
     assert_eq!(roles, ["a", "r", "spare"]);
 }
+
+/// To attach a key to a lease, all keys of the lease were read, twice on the way and once on every member.
+#[test]
+fn the_keys_of_a_lease_are_passed_over_in_spans() {
+    use std::cell::Cell;
+    use std::convert::Infallible;
+
+    use bowline_types::BlockId;
+
+    use crate::needs::{Need, Present};
+
+    /// A lease with the keys `k000` to `k999`, and how often it was looked at.
+    struct Counted(Cell<usize>);
+
+    impl Present for Counted {
+        type Error = Infallible;
+
+        fn key_of_lease(&self, _: i64, from: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
+            self.0.set(self.0.get() + 1);
+            let mut keys = (0..1000).map(|number| format!("k{number:03}").into_bytes());
+            Ok(keys.find(|key| &key[..] >= from))
+        }
+
+        fn kinds_of_block(
+            &self,
+            _: BlockId,
+            _: &mut dyn FnMut(Option<&str>) -> bool,
+        ) -> Result<(), Infallible> {
+            Ok(())
+        }
+    }
+
+    let write = |key: &str, range_end: &str| Permission::Keys {
+        grant: Grant::Write,
+        key: key.into(),
+        range_end: range_end.into(),
+    };
+    for (permissions, is_met, looks) in [
+        (vec![write("k", "l")], true, 2),
+        (vec![write("k", "\0")], true, 1),
+        (
+            vec![write("k", "k500"), write("k500", "k999"), write("k999", "")],
+            true,
+            2,
+        ),
+        (vec![write("k", "k500"), write("k501", "l")], false, 2),
+        (vec![write("k", "k999")], false, 2),
+        (vec![], false, 1),
+    ] {
+        let rights = Rights::of(false, permissions.iter());
+        let present = Counted(Cell::new(0));
+        let met = rights.meet(Need::write_keys_of(1), &present);
+        assert_eq!(met, Ok(is_met), "{permissions:?}");
+        assert_eq!(present.0.get(), looks, "{permissions:?}");
+    }
+}

@@ -255,14 +255,9 @@ impl Held {
 impl Present for Held {
     type Error = Infallible;
 
-    fn keys_of_lease(
-        &self,
-        id: i64,
-        visit: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Result<(), Infallible> {
+    fn key_of_lease(&self, id: i64, from: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
         let mut keys = self.leases.get(&id).into_iter().flatten();
-        keys.all(|key| visit(key));
-        Ok(())
+        Ok(keys.find(|key| &key[..] >= from).cloned())
     }
 
     fn kinds_of_block(
