@@ -1,6 +1,7 @@
 // A client of etcd's API on etcd's own client for Go, with its concurrency package.
 //
 //	go run . http://127.0.0.1:2379
+//	go run . https://127.0.0.1:2379 CA-FILE [CHECK]
 //
 // It says `ok NAME` for each check and ends with `done N`; the first check that fails ends it with 1. Nothing in
 // it knows which server it talks to: what it expects is what etcd answers.
@@ -8,6 +9,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -54,14 +57,27 @@ func refused(err, wanted error) {
 	}
 }
 
-func main() {
-	log.SetFlags(0)
-	client := must(clientv3.New(clientv3.Config{
-		Endpoints:   os.Args[1:],
+// What the arguments name: an endpoint, and perhaps the CA of its certificate. Empty names are nobody's.
+func connect(user, password string) (*clientv3.Client, error) {
+	config := clientv3.Config{
+		Endpoints:   os.Args[1:2],
 		DialTimeout: patience,
+		Username:    user,
+		Password:    password,
 		// Refusals are expected here, and are no news.
 		Logger: zap.NewNop(),
-	}))
+	}
+	if len(os.Args) > 2 {
+		authorities := x509.NewCertPool()
+		equal(authorities.AppendCertsFromPEM(must(os.ReadFile(os.Args[2]))), true)
+		config.TLS = &tls.Config{RootCAs: authorities}
+	}
+	return clientv3.New(config)
+}
+
+func main() {
+	log.SetFlags(0)
+	client := must(connect("", ""))
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	r := run{ctx, client}
@@ -87,15 +103,21 @@ func main() {
 		{"snapshot", snapshot},
 		{"members", members},
 		{"errors", refusals},
+		{"users", users},
 	}
+	done := 0
 	for _, one := range checks {
+		if len(os.Args) > 3 && os.Args[3] != one.name {
+			continue
+		}
+		done++
 		check(drop(r, "go/"))
 		begun := time.Now()
 		one.call(r)
 		fmt.Printf("ok %s (%d ms)\n", one.name, time.Since(begun).Milliseconds())
 	}
 	check(client.Close())
-	fmt.Printf("done %d\n", len(checks))
+	fmt.Printf("done %d\n", done)
 }
 
 func drop(r run, prefix string) error {
@@ -417,4 +439,44 @@ func refusals(r run) {
 	must(r.Revoke(r, granted.ID))
 	_, err = r.Do(clientv3.WithRequireLeader(r), clientv3.OpGet("go/a"))
 	check(err)
+}
+
+func users(r run) {
+	must(r.UserAdd(r, "root", "secret"))
+	must(r.UserGrantRole(r, "root", "root"))
+	must(r.UserAdd(r, "ann", "password of ann"))
+	must(r.RoleAdd(r, "go"))
+	all := clientv3.PermissionType(clientv3.PermReadWrite)
+	must(r.RoleGrantPermission(r, "go", "go/own/", "go/own0", all))
+	must(r.UserGrantRole(r, "ann", "go"))
+	must(r.AuthEnable(r))
+	_, err := r.Put(r, "go/own/a", "1")
+	refused(err, rpctypes.ErrUserEmpty)
+	_, err = connect("ann", "wrong")
+	refused(err, rpctypes.ErrAuthFailed)
+	ann := must(connect("ann", "password of ann"))
+	watched := ann.Watch(r, "go/own/", clientv3.WithPrefix())
+	put := must(ann.Put(r, "go/own/a", "1"))
+	equal(string(must(ann.Get(r, "go/own/a")).Kvs[0].Value), "1")
+	told := <-watched
+	check(told.Err())
+	// It may have begun after the put.
+	if len(told.Events) > 0 {
+		equal(told.Events[0].Kv.ModRevision, put.Header.Revision)
+	}
+	_, err = ann.Put(r, "go/other", "1")
+	refused(err, rpctypes.ErrPermissionDenied)
+	_, err = ann.Get(r, "go/", clientv3.WithPrefix())
+	refused(err, rpctypes.ErrPermissionDenied)
+	_, err = ann.UserList(r)
+	refused(err, rpctypes.ErrPermissionDenied)
+	check(ann.Close())
+	root := must(connect("root", "secret"))
+	equal(len(must(root.UserList(r)).Users), 2)
+	must(root.AuthDisable(r))
+	check(root.Close())
+	must(r.Put(r, "go/other", "1"))
+	must(r.UserDelete(r, "ann"))
+	must(r.UserDelete(r, "root"))
+	must(r.RoleDelete(r, "go"))
 }

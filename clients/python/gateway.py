@@ -2,6 +2,7 @@
 """A client of etcd's JSON gateway, with nothing but the standard library.
 
     clients/python/gateway.py http://127.0.0.1:2379
+    clients/python/gateway.py https://127.0.0.1:2379 CA-FILE [CHECK]
 
 It says `ok NAME` for each check and ends with `done N`; the first check that fails ends it with 1. Nothing in
 it knows which server it talks to: what it expects is what etcd answers.
@@ -10,6 +11,7 @@ it knows which server it talks to: what it expects is what etcd answers.
 import base64
 import http.client
 import json
+import ssl
 import sys
 import time
 import urllib.parse
@@ -46,11 +48,17 @@ class Stream:
 
 
 class Gateway:
-    def __init__(self, url):
+    def __init__(self, url, ca=None):
         self.host = urllib.parse.urlsplit(url).netloc
+        self.tls = ssl.create_default_context(cafile=ca) if ca else None
+
+    def connect(self):
+        if self.tls:
+            return http.client.HTTPSConnection(self.host, timeout=PATIENCE_S, context=self.tls)
+        return http.client.HTTPConnection(self.host, timeout=PATIENCE_S)
 
     def send(self, path, body, headers=None, method="POST"):
-        connection = http.client.HTTPConnection(self.host, timeout=PATIENCE_S)
+        connection = self.connect()
         data = body if isinstance(body, (str, bytes)) else json.dumps(body)
         connection.request(method, path, data, headers or {})
         return connection, connection.getresponse()
@@ -68,9 +76,9 @@ class Gateway:
         assert status == 200, f"{path}: {status} {reply}"
         return json.loads(reply)
 
-    def refused(self, path, body):
+    def refused(self, path, body, headers=None):
         """Status, code and text of a call that does not."""
-        status, reply = self.raw(path, body)
+        status, reply = self.raw(path, body, headers)
         assert status != 200, f"{path} succeeded: {reply}"
         reply = json.loads(reply)
         # etcd 3.4 has the text twice, and another status for FailedPrecondition.
@@ -341,6 +349,36 @@ def auth(g):
     g.ask("/v3/auth/user/list", {})
 
 
+def users(g):
+    g.ask("/v3/auth/user/add", {"name": "root", "password": "secret"})
+    g.ask("/v3/auth/user/grant", {"user": "root", "role": "root"})
+    g.ask("/v3/auth/user/add", {"name": "ann", "password": "password of ann"})
+    g.ask("/v3/auth/role/add", {"name": "py"})
+    own = {"permType": "READWRITE", "key": b64("py/own/"), "range_end": b64("py/own0")}
+    g.ask("/v3/auth/role/grant", {"name": "py", "perm": own})
+    g.ask("/v3/auth/user/grant", {"user": "ann", "role": "py"})
+    g.ask("/v3/auth/enable", {})
+    put_own = {"key": b64("py/own/a"), "value": b64("1")}
+    put_other = {"key": b64("py/other"), "value": b64("1")}
+    equal(g.refused("/v3/kv/put", put_own), (400, 3, "etcdserver: user name is empty"))
+    wrong = g.refused("/v3/auth/authenticate", {"name": "ann", "password": "wrong"})
+    equal(wrong, (400, 3, "etcdserver: authentication failed, invalid user ID or password"))
+    as_ann = {"Authorization": g.ask("/v3/auth/authenticate", {"name": "ann", "password": "password of ann"})["token"]}
+    g.ask("/v3/kv/put", put_own, as_ann)
+    equal(g.ask("/v3/kv/range", {"key": put_own["key"]}, as_ann)["kvs"][0]["value"], b64("1"))
+    denied = (403, 7, "etcdserver: permission denied")
+    equal(g.refused("/v3/kv/put", put_other, as_ann), denied)
+    equal(g.refused("/v3/auth/user/list", {}, as_ann), denied)
+    equal(g.refused("/v3/kv/put", put_own, {"Authorization": "nobody's"})[:2], (401, 16))
+    as_root = {"Authorization": g.ask("/v3/auth/authenticate", {"name": "root", "password": "secret"})["token"]}
+    equal(sorted(g.ask("/v3/auth/user/list", {}, as_root)["users"]), ["ann", "root"])
+    g.ask("/v3/auth/disable", {}, as_root)
+    g.ask("/v3/kv/put", put_other)
+    for name in ["ann", "root"]:
+        g.ask("/v3/auth/user/delete", {"name": name})
+    g.ask("/v3/auth/role/delete", {"role": "py"})
+
+
 CHECKS = [
     put,
     get_range,
@@ -358,13 +396,17 @@ CHECKS = [
     lock,
     election,
     auth,
+    users,
 ]
 
 
 def main():
-    gateway = Gateway(sys.argv[1])
+    gateway = Gateway(*sys.argv[1:3])
+    only = sys.argv[3:4]
     done = 0
     for check in CHECKS:
+        if only and check.__name__ not in only:
+            continue
         begun = time.monotonic()
         check(gateway)
         print(f"ok {check.__name__} ({(time.monotonic() - begun) * 1000:.0f} ms)", flush=True)

@@ -45,7 +45,7 @@ async fn the_go_client_is_served() {
         skip(format!("the modules of the client cannot be had: {errors}"));
         return;
     }
-    on_both(18, |url| {
+    on_both(19, |url| {
         let mut client = Command::new(&program);
         client.arg(url);
         client

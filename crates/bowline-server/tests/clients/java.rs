@@ -49,7 +49,7 @@ async fn jetcd_is_served() {
     }
     let libraries = std::fs::read_to_string(&class_path).unwrap();
     let classes = format!("{}/classes:{}", output.display(), libraries.trim());
-    on_both(11, |url| {
+    on_both(12, |url| {
         let mut client = Command::new("java");
         client.args(["-cp", &classes, "Clients", url]);
         client

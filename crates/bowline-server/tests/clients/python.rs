@@ -11,7 +11,7 @@ async fn python_is_served_by_the_gateway() {
         skip("python3 is not installed");
         return;
     }
-    on_both(16, |url| {
+    on_both(17, |url| {
         let mut client = Command::new("python3");
         client.arg(repository("clients/python/gateway.py")).arg(url);
         client

@@ -10,6 +10,7 @@ use bowline_server::Server;
 use bowline_server::config::{Config, Layers};
 use bowline_testing::ports::free_port;
 use bowline_testing::skip_part;
+use bowline_tls::{Authority, Request};
 use tokio::process::{Child, Command};
 
 /// How long a program may take to say all it has to.
@@ -18,22 +19,48 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// A server with a directory of its own.
 pub(crate) struct Running {
     server: Server,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
+    scheme: &'static str,
 }
 
 /// Starts one, and waits until it leads itself.
 pub(crate) async fn start() -> Running {
+    start_in(tempfile::tempdir().unwrap(), "http", &[]).await
+}
+
+/// Starts one with a certificate of the CA in its directory's `ca.crt`.
+async fn start_with_tls() -> Running {
     let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::generate("a CA", 10).unwrap();
+    authority.own().write(directory.path(), "ca").unwrap();
+    let request = Request::server("server", ["127.0.0.1"]);
+    let issued = authority.issue(&request).unwrap();
+    let files = issued.write(directory.path(), "server").unwrap();
+    let settings = [
+        ("cert-file", files.certificate.display().to_string()),
+        ("key-file", files.key.display().to_string()),
+    ];
+    start_in(directory, "https", &settings).await
+}
+
+async fn start_in(
+    directory: tempfile::TempDir,
+    scheme: &'static str,
+    settings: &[(&str, String)],
+) -> Running {
     let mut layers = Layers::default();
     let data = directory.path().join("data").display().to_string();
     let peer = format!("http://127.0.0.1:{}", free_port());
     for (key, value) in [
-        ("data-dir", data.as_str()),
-        ("listen-client-urls", "http://127.0.0.1:0"),
-        ("listen-peer-urls", &peer),
-        ("initial-advertise-peer-urls", &peer),
-    ] {
-        layers.add_flag(key, value.to_owned()).unwrap();
+        ("data-dir", data),
+        ("listen-client-urls", format!("{scheme}://127.0.0.1:0")),
+        ("listen-peer-urls", peer.clone()),
+        ("initial-advertise-peer-urls", peer),
+    ]
+    .iter()
+    .chain(settings)
+    {
+        layers.add_flag(key, value.clone()).unwrap();
     }
     let config = Config::from_layers(&layers).unwrap();
     let server = Server::start(config).await.unwrap();
@@ -42,7 +69,8 @@ pub(crate) async fn start() -> Running {
     }
     Running {
         server,
-        _directory: directory,
+        directory,
+        scheme,
     }
 }
 
@@ -53,7 +81,7 @@ impl Running {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address())
+        format!("{}://{}", self.scheme, self.address())
     }
 }
 
@@ -117,10 +145,16 @@ pub(crate) fn repository(path: &str) -> PathBuf {
         .join(path)
 }
 
-/// Runs a client against this server and against etcd. It has to make `checks` checks on each.
+/// Runs a client against this server and against etcd. It has to make `checks` checks on each; and that of users once more
+/// over TLS.
 pub(crate) async fn on_both(checks: usize, client: impl Fn(&str) -> Command) {
     let running = start().await;
     passes("Bowline", checks, client(&running.url())).await;
+    let running = start_with_tls().await;
+    let mut over_tls = client(&running.url());
+    over_tls.arg(running.directory.path().join("ca.crt"));
+    over_tls.arg("users");
+    passes("Bowline with TLS", 1, over_tls).await;
     if let Some(etcd) = start_etcd().await {
         passes("etcd", checks, client(&etcd.url)).await;
     }

@@ -2,7 +2,9 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 
 import io.etcd.jetcd.ByteSequence;
 import io.etcd.jetcd.Client;
+import io.etcd.jetcd.ClientBuilder;
 import io.etcd.jetcd.KeyValue;
+import io.etcd.jetcd.auth.Permission;
 import io.etcd.jetcd.election.LeaderKey;
 import io.etcd.jetcd.election.NoLeaderException;
 import io.etcd.jetcd.kv.GetResponse;
@@ -19,6 +21,7 @@ import io.etcd.jetcd.watch.WatchEvent;
 import io.etcd.jetcd.watch.WatchResponse;
 import io.grpc.stub.StreamObserver;
 import java.io.ByteArrayOutputStream;
+import java.io.File;
 import java.util.Objects;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.CompletableFuture;
@@ -28,7 +31,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 
 /**
- * A client of etcd's API on jetcd. Its argument is an endpoint, such as http://127.0.0.1:2379.
+ * A client of etcd's API on jetcd. Its argument is an endpoint, such as http://127.0.0.1:2379. For one with https, the file
+ * of the CA follows, and perhaps the only check to make.
  *
  * <p>It says {@code ok NAME} for each check and ends with {@code done N}; the first check that fails ends it
  * with 1. Nothing in it knows which server it talks to: what it expects is what etcd answers.
@@ -41,9 +45,24 @@ public final class Clients {
     }
 
     private static int done;
+    private static String[] arguments;
+
+    /** What the arguments name: an endpoint, and perhaps the CA of its certificate. */
+    private static ClientBuilder builder() throws Exception {
+        var builder = Client.builder().endpoints(arguments[0]);
+        if (arguments.length > 1) {
+            builder.sslContext(tls -> tls.trustManager(new File(arguments[1])));
+        }
+        return builder;
+    }
+
+    private static Client of(String user, String password) throws Exception {
+        return builder().user(bytes(user)).password(bytes(password)).build();
+    }
 
     public static void main(String[] args) throws Exception {
-        try (Client client = Client.builder().endpoints(args[0]).build()) {
+        arguments = args;
+        try (Client client = builder().build()) {
             check(client, "keys", Clients::keys);
             check(client, "ranges", Clients::ranges);
             check(client, "txn", Clients::txn);
@@ -55,6 +74,7 @@ public final class Clients {
             check(client, "election", Clients::election);
             check(client, "maintenance", Clients::maintenance);
             check(client, "members", Clients::members);
+            check(client, "users", Clients::users);
         } catch (Throwable failure) {
             failure.printStackTrace();
             System.exit(1);
@@ -65,6 +85,9 @@ public final class Clients {
     }
 
     private static void check(Client client, String name, Check check) throws Exception {
+        if (arguments.length > 2 && !arguments[2].equals(name)) {
+            return;
+        }
         get(client.getKVClient().delete(bytes("java/"), DeleteOption.builder().isPrefix(true).build()));
         long begun = System.nanoTime();
         check.run(client);
@@ -294,5 +317,33 @@ public final class Clients {
         equal(members.size(), 1);
         equal(members.get(0).getName().isEmpty(), false);
         refused(client.getClusterClient().removeMember(7), "etcdserver: member not found");
+    }
+
+    private static void users(Client client) throws Exception {
+        var auth = client.getAuthClient();
+        get(auth.userAdd(bytes("root"), bytes("secret")));
+        get(auth.userGrantRole(bytes("root"), bytes("root")));
+        get(auth.userAdd(bytes("ann"), bytes("password of ann")));
+        get(auth.roleAdd(bytes("java")));
+        var all = Permission.Type.READWRITE;
+        get(auth.roleGrantPermission(bytes("java"), bytes("java/own/"), bytes("java/own0"), all));
+        get(auth.userGrantRole(bytes("ann"), bytes("java")));
+        get(auth.authEnable());
+        var own = bytes("java/own/a");
+        refused(client.getKVClient().put(own, bytes("1")), "etcdserver: user name is empty");
+        try (Client ann = of("ann", "password of ann")) {
+            put(ann, "java/own/a", "1");
+            equal(value(read(ann, "java/own/a").getKvs().get(0)), "1");
+            refused(ann.getKVClient().put(bytes("java/other"), bytes("1")), "etcdserver: permission denied");
+            refused(ann.getAuthClient().userList(), "etcdserver: permission denied");
+        }
+        try (Client root = of("root", "secret")) {
+            equal(get(root.getAuthClient().userList()).getUsers().size(), 2);
+            get(root.getAuthClient().authDisable());
+        }
+        put(client, "java/other", "1");
+        get(auth.userDelete(bytes("ann")));
+        get(auth.userDelete(bytes("root")));
+        get(auth.roleDelete(bytes("java")));
     }
 }
