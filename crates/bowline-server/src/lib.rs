@@ -58,6 +58,7 @@ mod login;
 mod memory;
 mod metrics;
 mod notify;
+mod open_directory;
 mod open_files;
 mod passwords;
 mod rates;

@@ -20,11 +20,11 @@ use crate::config::{AutoCompaction, Config};
 use crate::context::Context;
 use crate::jwt::Jwt;
 use crate::memory::Memory;
-use crate::open_files;
 use crate::transport::{ConnectionOptions, Dispatch, Listener};
 use crate::url::Url;
 use crate::version::VERSION;
 use crate::watch::{WatchOptions, Watches};
+use crate::{open_directory, open_files};
 
 /// Why a server did not start, or stopped.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +89,8 @@ pub struct Server {
 #[derive(Default)]
 struct Certificates {
     all: Vec<Arc<dyn Reload>>,
+    /// Those of ports, with the names of the ports in metrics.
+    ports: Vec<(&'static str, ServerTls)>,
     /// Looks at their files.
     _watching: Option<Watching>,
 }
@@ -108,16 +110,19 @@ impl Certificates {
         config: &mut Config,
     ) -> Result<(Certificates, Option<ServerTls>, Option<Jwt>), TlsError> {
         let mut all: Vec<Arc<dyn Reload>> = Vec::new();
+        let mut ports = Vec::new();
         let data_dir = config.node.data_dir.clone();
         let opened = config.client_tls.as_ref();
         let for_clients = opened.map(|tls| tls.open_for_clients(&data_dir));
         let for_clients = for_clients.transpose()?;
         if let Some(tls) = &for_clients {
             all.push(Arc::new(tls.clone()));
+            ports.push(("clients", tls.clone()));
         }
         if let Some(tls) = &config.peer_tls {
             let (server, client) = tls.open_for_peers(&data_dir)?;
             all.push(Arc::new(server.clone()));
+            ports.push(("peers", server.clone()));
             all.push(Arc::new(client.clone()));
             config.node.peers.network = Arc::new(TlsNetwork::new(server, client));
         }
@@ -128,6 +133,7 @@ impl Certificates {
         let watching = (!all.is_empty()).then(|| Watching::begin(all.clone(), LOOK_INTERVAL));
         let certificates = Certificates {
             all,
+            ports,
             _watching: watching,
         };
         Ok((certificates, for_clients, jwt))
@@ -195,6 +201,7 @@ impl Server {
         let mut connections = config.connections();
         divide_open_files(&mut connections, &mut config.node.peers.port);
         let node = Node::start(config.node.clone()).await?;
+        open_directory::warn_of(&config.node.data_dir);
         let client = node.client();
         log_identity(&config, &node);
         let audit = config.audit.take().map(|options| {
@@ -216,6 +223,10 @@ impl Server {
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
         let context =
             Context::new(client, settings, watches, memory, audit, jwt).map_err(refused)?;
+        let context = Context::new(client, settings, watches, memory, audit).map_err(refused)?;
+        let context = Context::new(client, settings, watches, memory).map_err(refused)?;
+        // It is new, and has none yet.
+        let _ = context.ports.set(certificates.ports.clone());
         let mut tasks = vec![
             tokio::spawn(context.clone().follow_node()),
             tokio::spawn(context.clone().expire_tokens()),

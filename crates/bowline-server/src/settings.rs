@@ -20,6 +20,8 @@ pub struct Settings {
     pub auth_token_ttl: Duration,
     /// The rates of each principal.
     pub rates: RateLimits,
+    /// The minimum length of a new password, in bytes.
+    pub password_bytes_min: usize,
     /// A follower's timeout for a leader; a lease's TTL is at least one and a half times as long.
     pub election_timeout: Duration,
     /// The interval of progress notifications to an idle watch that asked for them.
@@ -86,6 +88,7 @@ impl Default for Settings {
             query_time_max: Duration::from_secs(120),
             auth_token_ttl: Duration::from_secs(300),
             rates: RateLimits::default(),
+            password_bytes_min: 0,
             election_timeout: Duration::from_secs(1),
             watch_progress_interval: Duration::from_secs(600),
             watch_queue_bytes: 4 << 20,

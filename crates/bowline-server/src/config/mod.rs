@@ -70,6 +70,8 @@ pub struct Config {
     pub jwt: Option<JwtOptions>,
     /// The rates of each user, or of each address.
     pub rates: RateLimits,
+    /// The minimum length of a new password, in bytes.
+    pub min_password_bytes: usize,
     /// The most calls under way on one connection.
     pub max_concurrent_streams: u32,
     /// The most connections.
@@ -249,6 +251,8 @@ impl Config {
                 requests: layers.parse("max-requests-per-second", number)?,
                 scanned_bytes: layers.parse("max-scanned-bytes-per-second", number)?,
             },
+            min_password_bytes: usize::try_from(layers.parse("min-password-bytes", number)?)
+                .unwrap_or(usize::MAX),
             max_concurrent_streams: small("max-concurrent-streams")?,
             max_connections: bounded("max-connections")?,
             max_header_bytes: small("max-header-bytes")?,
@@ -279,6 +283,7 @@ impl Config {
             query_time_max: self.max_query_time,
             auth_token_ttl: self.auth_token_ttl,
             rates: self.rates,
+            password_bytes_min: self.min_password_bytes,
             election_timeout: self.node.election_timeout,
             watch_progress_interval: self.watch_progress_interval,
             watch_queue_bytes: self.watch_queue_bytes,

@@ -125,6 +125,8 @@ settings! {
         "Maximum requests of one user per second, or of one address without authentication; 0 for any";
     "max-scanned-bytes-per-second" "BYTES" = "0":
         "Maximum bytes that one user, or one address, reads per second: a debt delays its next call; 0 for any";
+    "min-password-bytes" "BYTES" = "0":
+        "Minimum length of a new password; as in etcd, any is long enough by default";
     "graph-view-bytes" "BYTES" = "268435456":
         "Maximum memory for the graph view, which makes graph queries fast; 0 for none";
     "max-concurrent-streams" "N" = "4294967295":

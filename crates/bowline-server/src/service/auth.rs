@@ -28,6 +28,15 @@ impl AuthService {
         AuthService { context }
     }
 
+    /// The hash of a new password, if it is long enough.
+    async fn hash(&self, password: String) -> Result<String, Status> {
+        let bytes_min = self.context.settings.password_bytes_min;
+        self.context
+            .hashing
+            .hash_password(password, bytes_min)
+            .await
+    }
+
     /// Makes a change on behalf of a call.
     pub(super) async fn change(
         &self,
@@ -194,7 +203,7 @@ impl Auth for AuthService {
         let is_without = asked.options.is_some_and(|options| options.no_password);
         let password = match is_without {
             true => None,
-            false => Some(self.context.hashing.hash_password(asked.password).await?),
+            false => Some(self.hash(asked.password).await?),
         };
         let name = asked.name;
         let change = UsersChange::AddUser { name, password };
@@ -253,7 +262,7 @@ impl Auth for AuthService {
     ) -> Result<Response<pb::AuthUserChangePasswordResponse>, Status> {
         let (metadata, _, asked) = request.into_parts();
         check(&self.context, &metadata)?;
-        let password = self.context.hashing.hash_password(asked.password).await?;
+        let password = self.hash(asked.password).await?;
         let name = asked.name;
         let change = UsersChange::ChangePassword { name, password };
         let applied = self.change(&metadata, change).await?;

@@ -1,5 +1,6 @@
 //! The services over loopback, asked by a client made from the same messages, and by etcdctl.
 
+mod advisories;
 mod auth;
 mod auto_compaction;
 mod beside;

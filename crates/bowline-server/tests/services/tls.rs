@@ -64,7 +64,7 @@ impl Certificates {
     }
 
     /// A server that asks for certificates, with more settings.
-    async fn start(&self, more: &[(&str, &str)]) -> Secure {
+    pub(crate) async fn start(&self, more: &[(&str, &str)]) -> Secure {
         let data = tempfile::tempdir().unwrap();
         let data_dir = data.path().join("data").display().to_string();
         let peer = format!("http://127.0.0.1:{}", free_port());
@@ -100,37 +100,52 @@ impl Certificates {
     }
 }
 
-struct Secure {
-    server: Server,
+pub(crate) struct Secure {
+    pub(crate) server: Server,
     _data: tempfile::TempDir,
 }
 
 impl Secure {
-    fn address(&self) -> String {
+    pub(crate) fn address(&self) -> String {
         self.server.addresses()[0].to_string()
     }
 
-    fn client(&self, options: ClientOptions) -> Client {
+    pub(crate) fn client(&self, options: ClientOptions) -> Client {
         let tls = ClientTls::new(options).unwrap();
         let client = Client::builder().endpoints([self.address()]).tls(tls);
         client.connect_lazy().unwrap()
     }
 
     /// One request of HTTP/1; gives the whole answer.
-    async fn http(&self, tls: &ClientTls, at: std::net::SocketAddr, path: &str) -> String {
+    pub(crate) async fn http(
+        &self,
+        tls: &ClientTls,
+        at: std::net::SocketAddr,
+        path: &str,
+    ) -> String {
         let request = format!("GET {path} HTTP/1.1\r\nHost: {at}\r\nConnection: close\r\n\r\n");
         self.ask(tls, at, &request).await
     }
 
     /// A range by the gateway.
-    async fn post(&self, tls: &ClientTls, at: std::net::SocketAddr, body: &str) -> String {
+    pub(crate) async fn post(
+        &self,
+        tls: &ClientTls,
+        at: std::net::SocketAddr,
+        body: &str,
+    ) -> String {
         let len = body.len();
         let head = format!("POST /v3/kv/range HTTP/1.1\r\nHost: {at}\r\nConnection: close");
         let request = format!("{head}\r\nContent-Length: {len}\r\n\r\n{body}");
         self.ask(tls, at, &request).await
     }
 
-    async fn ask(&self, tls: &ClientTls, at: std::net::SocketAddr, request: &str) -> String {
+    pub(crate) async fn ask(
+        &self,
+        tls: &ClientTls,
+        at: std::net::SocketAddr,
+        request: &str,
+    ) -> String {
         let stream = TcpStream::connect(at).await.unwrap();
         let mut stream = tls.connect("127.0.0.1", stream).await.unwrap();
         stream.write_all(request.as_bytes()).await.unwrap();
@@ -167,6 +182,25 @@ async fn hot_calls_watches_the_gateway_health_and_metrics_are_served_over_tls() 
     let metrics = secure.server.metrics_addresses()[0];
     let metrics = secure.http(&tls, metrics, "/metrics").await;
     assert!(metrics.contains("etcd_server_has_leader 1"), "{metrics}");
+    let value = |row: &str| -> u64 {
+        let found = metrics.lines().find_map(|line| line.strip_prefix(row));
+        found
+            .unwrap_or_else(|| panic!("{row}: {metrics}"))
+            .trim()
+            .parse()
+            .unwrap()
+    };
+    assert!(value(r#"bowline_tls_handshakes_total{port="clients",result="ok"}"#) >= 2);
+    assert_eq!(
+        value(r#"bowline_tls_handshakes_total{port="clients",result="failed"}"#),
+        0
+    );
+    let expires = value(r#"bowline_tls_certificate_expiration_timestamp_seconds{port="clients"}"#);
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    assert!(
+        (364 * 86_400..=365 * 86_400).contains(&(expires - now)),
+        "{expires}"
+    );
     secure.server.shutdown().await.unwrap();
 }
 
@@ -220,13 +254,16 @@ async fn a_certificate_that_is_revoked_while_the_server_runs_is_refused() {
     fs::write(&list, certificates.authority.revoke(&[]).unwrap()).unwrap();
     let file = certificates.file("list.pem");
     let secure = certificates.start(&[("client-crl-file", &file)]).await;
-    secure
-        .client(certificates.options("bob"))
-        .get("k")
-        .await
-        .unwrap();
+    let bobs = secure.client(certificates.options("bob"));
+    bobs.get("k").await.unwrap();
+    let alices = secure.client(certificates.options("alice"));
+    alices.get("k").await.unwrap();
     fs::write(&list, certificates.authority.revoke(&[&bob]).unwrap()).unwrap();
     secure.server.reload_certificates();
+    // What is open ends, too, and nobody else's.
+    let error = bobs.get("k").await.unwrap_err();
+    assert!(error.to_string().contains("was revoked"), "{error}");
+    alices.get("k").await.unwrap();
     let error = secure
         .client(certificates.options("bob"))
         .get("k")

@@ -34,10 +34,10 @@ async fn all() -> Vec<Served> {
 
 /// The caller of requests: adds its token.
 #[derive(Clone)]
-struct As(Option<String>);
+pub(crate) struct As(pub(crate) Option<String>);
 
 impl As {
-    fn of<T>(&self, message: T) -> Request<T> {
+    pub(crate) fn of<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         if let Some(token) = &self.0 {
             let token = token.parse().unwrap();
@@ -47,23 +47,23 @@ impl As {
     }
 }
 
-fn refusal<T>(answer: Result<Response<T>, Status>) -> (Code, String) {
+pub(crate) fn refusal<T>(answer: Result<Response<T>, Status>) -> (Code, String) {
     match answer {
         Ok(_) => (Code::Ok, String::new()),
         Err(status) => (status.code(), status.message().to_owned()),
     }
 }
 
-fn denied() -> (Code, String) {
+pub(crate) fn denied() -> (Code, String) {
     let text = "etcdserver: permission denied".to_owned();
     (Code::PermissionDenied, text)
 }
 
-fn ok() -> (Code, String) {
+pub(crate) fn ok() -> (Code, String) {
     (Code::Ok, String::new())
 }
 
-async fn add_user(auth: &mut AuthClient<Channel>, by: &As, name: &str, password: &str) {
+pub(crate) async fn add_user(auth: &mut AuthClient<Channel>, by: &As, name: &str, password: &str) {
     let user = pb::AuthUserAddRequest {
         name: name.to_owned(),
         password: password.to_owned(),
@@ -72,7 +72,7 @@ async fn add_user(auth: &mut AuthClient<Channel>, by: &As, name: &str, password:
     auth.user_add(by.of(user)).await.unwrap();
 }
 
-async fn grant(auth: &mut AuthClient<Channel>, by: &As, user: &str, role: &str) {
+pub(crate) async fn grant(auth: &mut AuthClient<Channel>, by: &As, user: &str, role: &str) {
     let grant = pb::AuthUserGrantRoleRequest {
         user: user.to_owned(),
         role: role.to_owned(),
@@ -89,7 +89,7 @@ async fn add_role(auth: &mut AuthClient<Channel>, by: &As, name: &str, keys: (&s
     permit(auth, by, name, 2, keys).await.unwrap();
 }
 
-async fn permit(
+pub(crate) async fn permit(
     auth: &mut AuthClient<Channel>,
     by: &As,
     role: &str,
@@ -108,7 +108,7 @@ async fn permit(
     auth.role_grant_permission(by.of(grant)).await
 }
 
-async fn log_in(
+pub(crate) async fn log_in(
     auth: &mut AuthClient<Channel>,
     name: &str,
     password: &str,
@@ -124,7 +124,7 @@ async fn log_in(
 }
 
 /// Root, and a user `ann` with everything under `a`; returns their callers.
-async fn enable(channel: &Channel) -> (AuthClient<Channel>, As, As) {
+pub(crate) async fn enable(channel: &Channel) -> (AuthClient<Channel>, As, As) {
     let mut auth = AuthClient::new(channel.clone());
     let nobody = As(None);
     add_user(&mut auth, &nobody, "root", "pw").await;
@@ -145,13 +145,13 @@ fn delete(key: &str) -> pb::DeleteRangeRequest {
     }
 }
 
-fn of_put(request: pb::PutRequest) -> pb::RequestOp {
+pub(crate) fn of_put(request: pb::PutRequest) -> pb::RequestOp {
     pb::RequestOp {
         request: Some(pb::request_op::Request::RequestPut(request)),
     }
 }
 
-fn nested(inner: pb::TxnRequest) -> pb::TxnRequest {
+pub(crate) fn nested(inner: pb::TxnRequest) -> pb::TxnRequest {
     pb::TxnRequest {
         success: vec![pb::RequestOp {
             request: Some(pb::request_op::Request::RequestTxn(inner)),
@@ -437,7 +437,7 @@ async fn who_is_deleted_or_gets_another_password_is_logged_out() {
 }
 
 /// Reads messages until one that is none of progress.
-async fn next(
+pub(crate) async fn next(
     events: &mut tonic::Streaming<pb::WatchResponse>,
 ) -> Result<Option<pb::WatchResponse>, Status> {
     let next = tokio::time::timeout(Duration::from_secs(20), events.message());

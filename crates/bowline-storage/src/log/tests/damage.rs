@@ -91,6 +91,43 @@ fn a_synced_group_garbled_at_any_byte_is_damage_with_its_place() {
     }
 }
 
+/// A record of etcd's log that claimed an extreme length (CVE-2020-15106), or an entry with an extreme index
+/// (CVE-2020-15112), ended its process. A frame's header has a checksum; here it is right, and the numbers are forged.
+#[test]
+fn forged_lengths_counts_and_indices_with_right_checksums_are_damage_or_cut_off() {
+    let (disk, third, _) = three_groups();
+    let life = header_of(&disk, 1).life();
+    let bytes = bytes_of(&disk, &segment(1));
+    let (_, all) = open(&disk.crashed(Crash::Kill), 0).expect("open");
+    // The length of the body, the first index, the synced offset and the number of entries.
+    for (at, len) in [(8, 4), (16, 8), (24, 8), (32, 4)] {
+        for value in [
+            1 << 30,
+            u64::from(u32::MAX),
+            (1 << 62) - 1,
+            1 << 62,
+            u64::MAX,
+        ] {
+            for offset in [FRAMES_START, FRAMES_START + 56, third] {
+                let mut header = bytes[offset as usize..][..FRAME_HEADER_BYTES].to_vec();
+                header[at..at + len].copy_from_slice(&value.to_le_bytes()[..len]);
+                life.repair_header(&mut header, offset)
+                    .expect("a whole header");
+                let forged = disk.crashed(Crash::Kill);
+                overwrite(&forged, &segment(1), offset, &header);
+                match open(&forged, 0) {
+                    Err(Error::Corrupt { path, .. }) => assert_eq!(path, segment(1)),
+                    Ok((_, found)) => {
+                        assert_eq!(offset, third, "{at} {value}: a synced frame was cut off");
+                        assert_eq!(found, all[..2], "{at} {value}");
+                    }
+                    Err(error) => panic!("{at} {value} at {offset}: {error}"),
+                }
+            }
+        }
+    }
+}
+
 /// A member of a cluster cut off a rotten end of its log as if a crash had torn it, and went on voting
 /// without entries that it had acknowledged. What vouches for the last group survives the loss of the
 /// group's sectors.
