@@ -81,7 +81,9 @@ impl Context {
         if let Some(session) = account.certificate_session() {
             return Caller::User(session);
         }
-        let name = match &identity.common_name {
+        // An empty name is nobody's.
+        let common_name = { identity.common_name.as_ref() }.filter(|name| !name.is_empty());
+        let name = match common_name {
             Some(name) => Some(name),
             None => {
                 let users = self.client.users();
