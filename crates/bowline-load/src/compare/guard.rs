@@ -91,12 +91,12 @@ fn make_certificates(directory: &Path) -> Result<(Vec<String>, Option<ClientTls>
     };
     let mut arguments = Vec::new();
     let ca = ca.display().to_string();
-    for (prefix, KeyPairFiles { certificate, key }) in [("--", server), ("--peer-", peer)] {
+    for (prefix, KeyPairFiles { certificate, key }) in [("", server), ("peer-", peer)] {
         arguments.extend([
-            format!("{prefix}cert-file={}", certificate.display()),
-            format!("{prefix}key-file={}", key.display()),
-            format!("{prefix}client-cert-auth"),
-            format!("{prefix}trusted-ca-file={ca}"),
+            format!("--{prefix}cert-file={}", certificate.display()),
+            format!("--{prefix}key-file={}", key.display()),
+            format!("--{prefix}client-cert-auth"),
+            format!("--{prefix}trusted-ca-file={ca}"),
         ]);
     }
     Ok((arguments, Some(ClientTls::new(options)?)))
