@@ -69,17 +69,7 @@ impl Hashing {
     }
 
     /// The hash of a new password.
-    pub(crate) async fn hash_password(
-        &self,
-        password: String,
-        bytes_min: usize,
-    ) -> Result<String, Status> {
-        if password.len() < bytes_min {
-            return Err(Fault::Invalid(
-                "the password is shorter than --min-password-bytes: choose a longer one",
-            )
-            .into());
-        }
+    pub(crate) async fn hash_password(&self, password: String) -> Result<String, Status> {
         if password.len() > PASSWORD_BYTES_MAX {
             return Err(
                 Fault::Invalid("the password is longer than 4 KiB: choose a shorter one").into(),

@@ -30,11 +30,11 @@ impl AuthService {
 
     /// The hash of a new password, if it is long enough.
     async fn hash(&self, password: String) -> Result<String, Status> {
-        let bytes_min = self.context.settings.password_bytes_min;
-        self.context
-            .hashing
-            .hash_password(password, bytes_min)
-            .await
+        if password.len() < self.context.settings.password_bytes_min {
+            let text = "the password is shorter than --min-password-bytes: choose a longer one";
+            return Err(Fault::Invalid(text).into());
+        }
+        self.context.hashing.hash_password(password).await
     }
 
     /// Makes a change on behalf of a call.

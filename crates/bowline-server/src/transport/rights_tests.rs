@@ -394,11 +394,7 @@ async fn every_method_lets_in_whom_it_should_and_nobody_else() {
             prefix: String::new(),
         },
     ];
-    let password = context
-        .hashing
-        .hash_password("p".to_owned(), 0)
-        .await
-        .unwrap();
+    let password = context.hashing.hash_password("p".to_owned()).await.unwrap();
     for name in ["root", "rich", "poor"] {
         let password = Some(password.clone());
         let (role, user) = (name.to_owned(), name.to_owned());
