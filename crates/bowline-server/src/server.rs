@@ -223,7 +223,6 @@ impl Server {
         let watches = Watches::start(client.db(), &options, &memory).map_err(refused)?;
         let context =
             Context::new(client, settings, watches, memory, audit, jwt).map_err(refused)?;
-        let context = Context::new(client, settings, watches, memory, audit).map_err(refused)?;
         // It is new, and has none yet.
         let _ = context.ports.set(certificates.ports.clone());
         let mut tasks = vec![

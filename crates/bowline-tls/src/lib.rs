@@ -7,7 +7,6 @@
 //!  client ◀── connector  for a client of HTTP/2
 //!    │
 //!  reload ◀── signing    a set of files, read again when it changes; the keys of signed tokens
-//!  reload                a set of files, read again when it changes
 //!    │ └──▶ open          connections that end when their certificates are revoked
 //!    │
 //!  files ──▶ identity    certificates, keys, CAs, revocation lists; the names in a certificate

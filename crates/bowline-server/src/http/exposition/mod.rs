@@ -103,7 +103,6 @@ fn write_own(
     }
     write_rates(out, context)?;
     write_quotas(out, context)?;
-    write_peers(out, node)
     write_peers(out, node)?;
     tls::write(out, context.ports.get().map_or(&[], Vec::as_slice))
 }
