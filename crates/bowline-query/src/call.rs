@@ -4,8 +4,8 @@ use crate::error::StoreError;
 use crate::graph::Graph;
 use crate::value::{Name, Type, Value};
 
-/// The rows of a procedure, one at a time.
-pub type ProcedureRows<'p> = Box<dyn Iterator<Item = Result<Vec<Value>, StoreError>> + 'p>;
+/// The rows of a procedure, one at a time. They borrow nothing: the query goes on between two of them.
+pub type ProcedureRows = Box<dyn Iterator<Item = Result<Vec<Value>, StoreError>>>;
 
 /// A procedure's name, arguments and outputs.
 ///
@@ -15,6 +15,7 @@ pub type ProcedureRows<'p> = Box<dyn Iterator<Item = Result<Vec<Value>, StoreErr
 /// let degrees = Signature {
 ///     name: "graph.degrees".into(),
 ///     inputs: vec![("kind".into(), Type::Text)],
+///     optional: 0,
 ///     outputs: vec![("node".into(), Type::Node), ("degree".into(), Type::Int)],
 /// };
 /// assert_eq!(degrees.outputs.len(), 2);
@@ -25,6 +26,8 @@ pub struct Signature {
     pub name: Name,
     /// The arguments.
     pub inputs: Vec<(Name, Type)>,
+    /// How many of the last arguments may be left out.
+    pub optional: usize,
     /// The columns of its rows.
     pub outputs: Vec<(Name, Type)>,
 }
@@ -43,13 +46,13 @@ pub trait Procedures {
     /// All names, for "did you mean".
     fn names(&self) -> Vec<Name>;
 
-    /// Calls a procedure, whose arguments fit its signature.
-    fn call<'p>(
-        &'p self,
+    /// Calls a procedure, whose arguments fit its signature. Those that were left out are missing at the end.
+    fn call(
+        &self,
         name: &str,
         arguments: &[Value],
         graph: &dyn Graph,
-    ) -> Result<ProcedureRows<'p>, StoreError>;
+    ) -> Result<ProcedureRows, StoreError>;
 }
 
 /// No procedures.
@@ -65,12 +68,7 @@ impl Procedures for NoProcedures {
         Vec::new()
     }
 
-    fn call<'p>(
-        &'p self,
-        name: &str,
-        _: &[Value],
-        _: &dyn Graph,
-    ) -> Result<ProcedureRows<'p>, StoreError> {
+    fn call(&self, name: &str, _: &[Value], _: &dyn Graph) -> Result<ProcedureRows, StoreError> {
         Err(format!("there is no procedure {name}").into())
     }
 }

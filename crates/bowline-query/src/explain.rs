@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use bowline_types::Direction;
 
 use crate::error::StoreError;
+use crate::execute::Counts;
 use crate::graph::Graph;
 use crate::plan::{
     Aggregate, CreateNode, CreateRelationship, Expansion, Expr, Kind, Plan, Remove, Set, Slot,
@@ -17,16 +18,19 @@ use crate::syntax::ast::Shortest;
 use crate::value::Name;
 
 /// Shows a plan of a text, whose variables have these names. Scans say how many nodes the graph has for them, about.
+/// Counts show the rows that each operator gave, and the time that it took without those below it.
 pub(crate) fn explain(
     plan: &Plan,
     text: &str,
     names: &BTreeMap<Slot, Name>,
     graph: &dyn Graph,
+    counts: Option<&Counts>,
 ) -> Result<String, StoreError> {
     let names = Names { text, names };
     let mut shown = Shown {
         names: &names,
         graph,
+        counts,
         out: String::new(),
     };
     shown.plan(plan, 0)?;
@@ -71,6 +75,7 @@ fn inner(plan: &Plan) -> Vec<&Plan> {
 struct Shown<'s> {
     names: &'s Names<'s>,
     graph: &'s dyn Graph,
+    counts: Option<&'s Counts>,
     out: String,
 }
 
@@ -84,7 +89,16 @@ impl Shown<'_> {
                 break;
             }
             let line = self.line(plan)?;
-            let _ = writeln!(self.out, "{}{line}", "  ".repeat(depth));
+            let _ = write!(self.out, "{}{line}", "  ".repeat(depth));
+            if let Some(counts) = self.counts {
+                let count = counts.of(plan);
+                let below = plan.input().into_iter().chain(inner(plan));
+                let below = below.map(|below| counts.of(below).time).sum();
+                let own_us = count.time.saturating_sub(below).as_micros();
+                let (rows, ms) = (count.rows, own_us as f64 / 1e3);
+                let _ = write!(self.out, "  [{rows} rows, {ms:.3} ms]");
+            }
+            self.out.push('\n');
             for inner in inner(plan) {
                 self.plan(inner, depth + 2)?;
             }

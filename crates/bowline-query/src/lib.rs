@@ -18,6 +18,7 @@
 //!
 //! ```text
 //!   query      text, settings, answers: what a caller uses
+//!   cache      plans by text
 //!   explain    plans as text
 //!   execute    operators that yield rows
 //!   compile    from tree to plan: names, types, order of work
@@ -36,6 +37,7 @@
 //! What is supported, and how much of openCypher's own test suite passes, is in docs/cypher.md; the decisions are in
 //! docs/design/query.md.
 
+mod cache;
 mod calendar;
 mod call;
 mod compile;
@@ -52,12 +54,14 @@ mod temporal;
 mod value;
 
 pub use bowline_types::{Duration, OffsetTime};
+pub use cache::{PlanCache, PlanFigures};
 pub use call::{NoProcedures, ProcedureRows, Procedures, Signature};
 pub use error::{Class, Detail, Error, Phase, Place, Problem, Result, Span, StoreError};
 pub use execute::{Effects, Limits};
+pub use function::names as function_names;
 pub use graph::{Graph, GraphMut, StoreResult};
 pub use memory::MemoryGraph;
-pub use query::{Answer, Parameters, Prepared, Query};
+pub use query::{Answer, Parameters, Prepared, Query, Summary};
 pub use value::{
     Equivalent, Name, Node, NodeRecord, Path, Properties, Relationship, RelationshipId, Type, Value,
 };

@@ -1,11 +1,15 @@
 //! What a caller uses: a text with its settings, and its answer.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use jiff::{Timestamp, ZonedDateTime, tz::TimeZone};
 
+use crate::cache::PlanCache;
 use crate::call::{NoProcedures, Procedures};
 use crate::compile::{self, Compiled};
 use crate::error::{Class, Detail, Error, Result, Span, nearest};
-use crate::execute::{Access, Context, Effects, Limits, Setting, materialize, open};
+use crate::execute::{Access, Context, Effects, Limits, Setting, materialize, open, open_counted};
 use crate::explain::explain;
 use crate::graph::{Graph, GraphMut};
 use crate::syntax;
@@ -30,6 +34,9 @@ pub struct Query<'q> {
     now: ZonedDateTime,
     seed: u64,
     cancelled: &'q dyn Fn() -> bool,
+    may_hold: &'q dyn Fn(u64) -> bool,
+    clock: Option<&'q dyn Fn() -> Duration>,
+    plans: Option<Arc<PlanCache>>,
 }
 
 /// All rows of a query.
@@ -48,6 +55,27 @@ pub struct Answer {
     pub rows: Vec<Vec<Value>>,
     /// What was changed.
     pub effects: Effects,
+    /// The plan with what its operators did, if [`Query::profiled`] asks for it.
+    pub profile: Option<String>,
+}
+
+/// What is known of a query at its end, beside its rows.
+///
+/// ```
+/// use bowline_query::{MemoryGraph, Parameters, Query, Summary};
+///
+/// let (mut graph, parameters) = (MemoryGraph::new(), Parameters::new());
+/// let query = Query::new("CREATE ()");
+/// let prepared = query.plan(&graph).unwrap();
+/// let summary: Summary = query.for_each_mut(&prepared, &mut graph, &parameters, &mut |_| Ok(())).unwrap();
+/// assert_eq!(summary.effects.nodes_created, 1);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// What was changed.
+    pub effects: Effects,
+    /// See [`Answer::profile`].
+    pub profile: Option<String>,
 }
 
 /// A checked and planned query.
@@ -59,17 +87,23 @@ pub struct Answer {
 /// assert!(prepared.writes());
 /// assert_eq!(prepared.parameters(), ["p".into()]);
 /// ```
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Prepared {
-    compiled: Compiled,
-    columns: Vec<Name>,
-    parameters: Vec<Name>,
+    // Shared: a plan may be held for the next query of its text.
+    compiled: Arc<Compiled>,
+    columns: Arc<[Name]>,
+    parameters: Arc<[Name]>,
 }
 
 impl Prepared {
     /// Whether the query may change the graph.
     pub fn writes(&self) -> bool {
         self.compiled.writes
+    }
+
+    /// Whether the query calls procedures, which may take long over the whole graph.
+    pub fn calls(&self) -> bool {
+        self.compiled.calls
     }
 
     /// The names of the columns; none if the query returns nothing.
@@ -80,6 +114,14 @@ impl Prepared {
     /// The parameters that the query needs.
     pub fn parameters(&self) -> &[Name] {
         &self.parameters
+    }
+
+    /// About how many bytes it takes, with its text.
+    pub(crate) fn footprint(&self, text: &str) -> u64 {
+        /// An operator with its expressions.
+        const OPERATOR_BYTES: u64 = 512;
+        // Each part of the text became some nodes of a tree.
+        text.len() as u64 * 16 + self.compiled.operators as u64 * OPERATOR_BYTES
     }
 }
 
@@ -93,6 +135,9 @@ impl<'q> Query<'q> {
             now: Timestamp::UNIX_EPOCH.to_zoned_datetime(TimeZone::UTC),
             seed: 0,
             cancelled: &|| false,
+            may_hold: &|_| true,
+            clock: None,
+            plans: None,
         }
     }
 
@@ -103,10 +148,11 @@ impl<'q> Query<'q> {
         self
     }
 
-    /// Sets the procedures that CALL finds.
+    /// Sets the procedures that CALL finds. Plans that are held were made with others: they are not used.
     #[must_use]
     pub fn procedures(mut self, procedures: &'q dyn Procedures) -> Query<'q> {
         self.procedures = procedures;
+        self.plans = None;
         self
     }
 
@@ -128,6 +174,39 @@ impl<'q> Query<'q> {
     #[must_use]
     pub fn cancelled(mut self, cancelled: &'q dyn Fn() -> bool) -> Query<'q> {
         self.cancelled = cancelled;
+        self
+    }
+
+    /// Sets a callback that is asked whether sorts, groups and lists of rows may hold so many bytes. What it refuses is
+    /// [`Error::LimitExceeded`].
+    #[must_use]
+    pub fn may_hold(mut self, may_hold: &'q dyn Fn(u64) -> bool) -> Query<'q> {
+        self.may_hold = may_hold;
+        self
+    }
+
+    /// Counts the rows and the time of each operator. The clock shows the time since any moment.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use bowline_query::{MemoryGraph, Parameters, Query};
+    ///
+    /// let clock = || Duration::ZERO;
+    /// let query = Query::new("UNWIND [1, 2, 3] AS i WITH i WHERE i > 1 RETURN i").profiled(&clock);
+    /// let answer = query.run(&MemoryGraph::new(), &Parameters::new()).unwrap();
+    /// let profile = answer.profile.unwrap();
+    /// assert!(profile.contains("Filter i > 1  [2 rows, 0.000 ms]"), "{profile}");
+    /// ```
+    #[must_use]
+    pub fn profiled(mut self, clock: &'q dyn Fn() -> Duration) -> Query<'q> {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Sets where plans are held. All queries that use it have the same procedures.
+    #[must_use]
+    pub fn plans(mut self, plans: Arc<PlanCache>) -> Query<'q> {
+        self.plans = Some(plans);
         self
     }
 
@@ -163,32 +242,28 @@ impl<'q> Query<'q> {
         Err(error.help("run the query on the whole database"))
     }
 
-    /// Parses, checks and plans.
+    /// Parses, checks and plans, or takes the plan that is held for the text.
     pub fn plan(&self, graph: &dyn Graph) -> Result<Prepared> {
-        let query = self.asked_of(graph).and_then(|asked| {
-            let text = syntax::without_revision(self.text, asked);
-            syntax::parse(&text, self.limits.text_bytes, self.limits.depth)
+        let planned = self.asked_of(graph).and_then(|asked| match &self.plans {
+            None => self.plan_anew(asked, graph),
+            Some(plans) => plans.plan(self.text, &self.limits, graph, |graph| {
+                self.plan_anew(asked, graph)
+            }),
         });
-        query
-            .and_then(|query| compile::compile(&query, graph, self.procedures))
-            .map(|compiled| {
-                let columns = compiled
-                    .columns
-                    .iter()
-                    .map(|(name, _)| name.clone())
-                    .collect();
-                let parameters = compiled
-                    .parameters
-                    .iter()
-                    .map(|(name, _)| name.clone())
-                    .collect();
-                Prepared {
-                    compiled,
-                    columns,
-                    parameters,
-                }
-            })
-            .map_err(|error| error.in_text(self.text))
+        planned.map_err(|error| error.in_text(self.text))
+    }
+
+    fn plan_anew(&self, asked: Option<Span>, graph: &dyn Graph) -> Result<Prepared> {
+        let text = syntax::without_revision(self.text, asked);
+        let query = syntax::parse(&text, self.limits.text_bytes, self.limits.depth)?;
+        let compiled = compile::compile(&query, graph, self.procedures)?;
+        let columns = compiled.columns.iter().map(|(name, _)| name.clone());
+        let parameters = compiled.parameters.iter().map(|(name, _)| name.clone());
+        Ok(Prepared {
+            columns: columns.collect(),
+            parameters: parameters.collect(),
+            compiled: Arc::new(compiled),
+        })
     }
 
     /// How the query is run, an operator a line, each above those that it reads from. Nothing is read but counts.
@@ -204,25 +279,19 @@ impl<'q> Query<'q> {
     pub fn explain(&self, graph: &dyn Graph) -> Result<String> {
         let prepared = self.plan(graph)?;
         let compiled = &prepared.compiled;
-        Ok(explain(&compiled.plan, self.text, &compiled.names, graph)?)
+        Ok(explain(
+            &compiled.plan,
+            self.text,
+            &compiled.names,
+            graph,
+            None,
+        )?)
     }
 
     /// Runs a query that reads.
     pub fn run(&self, graph: &dyn Graph, parameters: &Parameters) -> Result<Answer> {
         let prepared = self.plan(graph)?;
-        if prepared.writes() {
-            return Err(Error::compile(
-                Class::SemanticError,
-                Detail::WriteInReadOnlyQuery,
-                "the query writes, but was run for reading",
-                Span {
-                    start: 0,
-                    end: self.text.len(),
-                },
-            )
-            .help("run it in a transaction")
-            .in_text(self.text));
-        }
+        self.check_reads(&prepared)?;
         self.collect(&prepared, Access::Read(graph), parameters)
     }
 
@@ -233,6 +302,23 @@ impl<'q> Query<'q> {
         self.collect(&prepared, Access::Write(graph), parameters)
     }
 
+    /// Refuses a query that writes.
+    fn check_reads(&self, prepared: &Prepared) -> Result<()> {
+        if !prepared.writes() {
+            return Ok(());
+        }
+        let error = Error::compile(
+            Class::SemanticError,
+            Detail::WriteInReadOnlyQuery,
+            "the query writes, but was run for reading",
+            Span {
+                start: 0,
+                end: self.text.len(),
+            },
+        );
+        Err(error.help("run it in a transaction").in_text(self.text))
+    }
+
     fn collect<'a>(
         &'a self,
         prepared: &Prepared,
@@ -240,14 +326,15 @@ impl<'q> Query<'q> {
         parameters: &'a Parameters,
     ) -> Result<Answer> {
         let mut rows = Vec::new();
-        let effects = self.each(prepared, access, parameters, &mut |row| {
+        let summary = self.each(prepared, access, parameters, &mut |row| {
             rows.push(row);
             Ok(())
         })?;
         Ok(Answer {
-            columns: prepared.columns.clone(),
+            columns: prepared.columns.to_vec(),
             rows,
-            effects,
+            effects: summary.effects,
+            profile: summary.profile,
         })
     }
 
@@ -273,9 +360,20 @@ impl<'q> Query<'q> {
         graph: &dyn Graph,
         parameters: &Parameters,
         row: &mut dyn FnMut(Vec<Value>) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<Summary> {
+        self.check_reads(prepared)?;
         self.each(prepared, Access::Read(graph), parameters, row)
-            .map(|_| ())
+    }
+
+    /// The same for a planned query that may write. After an error the graph may hold a part of what the query wrote.
+    pub fn for_each_mut(
+        &self,
+        prepared: &Prepared,
+        graph: &mut dyn GraphMut,
+        parameters: &Parameters,
+        row: &mut dyn FnMut(Vec<Value>) -> Result<()>,
+    ) -> Result<Summary> {
+        self.each(prepared, Access::Write(graph), parameters, row)
     }
 
     fn each<'a>(
@@ -284,7 +382,7 @@ impl<'q> Query<'q> {
         access: Access<'a>,
         parameters: &'a Parameters,
         row: &mut dyn FnMut(Vec<Value>) -> Result<()>,
-    ) -> Result<Effects> {
+    ) -> Result<Summary> {
         let compiled = &prepared.compiled;
         let mut state = self.seed;
         let random: Box<dyn FnMut() -> f64> = Box::new(move || next_random(&mut state));
@@ -296,9 +394,15 @@ impl<'q> Query<'q> {
             now: self.now.clone(),
             random,
             cancelled: self.cancelled,
+            may_hold: self.may_hold,
+            clock: self.clock,
+        };
+        let open = match self.clock {
+            Some(_) => open_counted,
+            None => open,
         };
         let mut cx = Context::new(setting, open);
-        let mut run = || -> Result<Effects> {
+        let mut run = || -> Result<Summary> {
             check_parameters(compiled, parameters)?;
             let mut stream = open(&compiled.plan, vec![Value::Null; compiled.slots]);
             let mut count = 0;
@@ -318,7 +422,15 @@ impl<'q> Query<'q> {
                 }
                 row(answer)?;
             }
-            Ok(cx.effects)
+            drop(stream);
+            let (plan, names) = (&compiled.plan, &compiled.names);
+            let profile = self
+                .clock
+                .map(|_| explain(plan, self.text, names, cx.graph(), Some(&cx.counts)));
+            Ok(Summary {
+                effects: cx.effects,
+                profile: profile.transpose()?,
+            })
         };
         run().map_err(|error| error.in_text(self.text))
     }

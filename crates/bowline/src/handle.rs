@@ -12,6 +12,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline_query::PlanCache;
 use bowline_storage::engine::SnapshotPin;
 use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::sync::{Instant, Mutex};
@@ -28,7 +29,13 @@ use bowline_core::write;
 pub(crate) struct Shared {
     pub(crate) core: Core,
     pub(crate) queue: CommitQueue,
+    /// Plans of queries.
+    pub(crate) plans: Arc<PlanCache>,
 }
+
+/// How many plans of queries are held, and about how many bytes of them.
+const PLANS_MAX: usize = 256;
+const PLANS_MAX_BYTES: u64 = 4 << 20;
 
 impl Deref for Shared {
     type Target = Core;
@@ -145,7 +152,11 @@ impl Handle {
     pub(crate) fn new(core: Core) -> Handle {
         let queue = CommitQueue::new(!core.leases.is_empty());
         let open = Open {
-            shared: Arc::new(Shared { core, queue }),
+            shared: Arc::new(Shared {
+                core,
+                queue,
+                plans: Arc::new(PlanCache::new(PLANS_MAX, PLANS_MAX_BYTES)),
+            }),
             lease_thread: Mutex::new(None),
             view_thread: Mutex::default(),
             commit_thread: Mutex::default(),

@@ -47,11 +47,6 @@ struct Readme;
 #[doc = include_str!("../../../docs/guide/embedding.md")]
 struct EmbeddingGuide;
 
-/// The examples of the page about Cypher.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/cypher.md")]
-struct CypherPage;
-
 mod builder;
 mod check;
 mod commit_queue;
@@ -114,11 +109,11 @@ pub use transaction::{Transaction, TransactionRange};
 
 /// Queries in Cypher: see [`Db::query`], and docs/cypher.md for the language.
 pub mod cypher {
-    pub use crate::query::ModelError;
+    pub use crate::query::{Algorithms, DraftRead, Drafted, ModelError};
     pub use bowline_query::{
         Answer, Class, Detail, Duration, Effects, Error, Graph, Limits, Name, Node, NodeRecord,
-        OffsetTime, Parameters, Path, Phase, Place, Prepared, Problem, Properties, Query,
-        Relationship, RelationshipId, Result, Span, StoreError, Type, Value,
+        OffsetTime, Parameters, Path, Phase, Place, PlanFigures, Prepared, Problem, Properties,
+        Query, Relationship, RelationshipId, Result, Span, StoreError, Summary, Type, Value,
     };
 }
 pub use tree_hashes::TreeHashes;

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::ops::{Bound, ControlFlow};
 use std::time::Duration;
 
+use bowline_query::PlanFigures;
 use bowline_storage::blob::HEAD_BYTES;
 use bowline_storage::engine::{EngineStats, Found, Next, SuperVersion, Want};
 use bowline_storage::sync::Instant;
@@ -46,6 +47,8 @@ pub struct Stats {
     pub kinds: Vec<String>,
     /// The graph view.
     pub graph_view: GraphViewStats,
+    /// Plans of queries that are held for the next query of their text.
+    pub plans: PlanFigures,
     /// The statistics of the storage engine.
     pub engine: EngineStats,
 }
@@ -604,6 +607,7 @@ impl DbReader {
             watchers: core.hub.watchers() as u64,
             kinds: core.kinds.all(),
             graph_view: core.graph_view.status(),
+            plans: core.plans.figures(),
             engine: core.engine.stats(),
         }
     }

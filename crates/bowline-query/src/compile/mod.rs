@@ -45,6 +45,10 @@ pub(crate) struct Compiled {
     pub columns: Vec<(Name, Slot)>,
     pub slots: usize,
     pub writes: bool,
+    /// Whether it calls a procedure.
+    pub calls: bool,
+    /// How many operators the plan has, about.
+    pub operators: usize,
     pub parameters: Vec<(Name, Span)>,
     /// Of the variables of the query.
     pub names: BTreeMap<Slot, Name>,
@@ -66,6 +70,7 @@ pub(crate) fn compile(
         aggregates_allowed: false,
         parameters: Vec::new(),
         names: BTreeMap::new(),
+        calls: false,
     };
     let (plan, columns) = compiler.query(query, &Scope::default(), true)?;
     let columns = columns
@@ -78,6 +83,8 @@ pub(crate) fn compile(
         columns,
         slots: compiler.slots,
         writes,
+        calls: compiler.calls,
+        operators: compiler.operators,
         parameters: compiler.parameters,
         names: compiler.names,
     })
@@ -106,6 +113,7 @@ struct Compiler<'c> {
     aggregates_allowed: bool,
     parameters: Vec<(Name, Span)>,
     names: BTreeMap<Slot, Name>,
+    calls: bool,
 }
 
 impl Compiler<'_> {

@@ -474,8 +474,7 @@ impl Compiler<'_> {
         let arguments: Vec<ast::Expr> = match arguments {
             Some(arguments) => arguments.to_vec(),
             // Without brackets, parameters of the arguments' names are passed.
-            None => signature
-                .inputs
+            None => signature.inputs[..signature.inputs.len() - signature.optional]
                 .iter()
                 .map(|(input, _)| {
                     ast::Expr::new(ast::ExprKind::Parameter(input.clone()), name.span)
@@ -534,7 +533,7 @@ impl Compiler<'_> {
         }
         if yields.is_none()
             && !signature.outputs.is_empty()
-            && arguments.len() == signature.inputs.len()
+            && arguments.len() + signature.optional >= signature.inputs.len()
         {
             let message = format!("the outputs of `{}` are not used", name.name);
             return Err(
@@ -558,19 +557,22 @@ impl Compiler<'_> {
         scope: &Scope,
     ) -> Result<(Plan, Scope)> {
         let signature = self.signature(name)?;
-        if arguments.len() != signature.inputs.len() {
+        let span = name.span;
+        self.calls = true;
+        let most = signature.inputs.len();
+        let least = most - signature.optional;
+        if !(least..=most).contains(&arguments.len()) {
             let names: Vec<&str> = signature.inputs.iter().map(|(name, _)| &**name).collect();
-            let message = format!(
-                "`{}` takes {} arguments ({}), not {}",
-                name.name,
-                names.len(),
-                names.join(", "),
-                arguments.len()
-            );
+            let count = match least == most {
+                true => most.to_string(),
+                false => format!("{least} to {most}"),
+            };
+            let (name, names, given) = (&name.name, names.join(", "), arguments.len());
+            let message = format!("`{name}` takes {count} arguments ({names}), not {given}");
             return Err(Error::syntax(
                 Detail::InvalidNumberOfArguments,
                 message,
-                name.span,
+                span,
             ));
         }
         let mut compiled = Vec::new();

@@ -1,7 +1,10 @@
 //! What a running query has.
 
+use std::time::Duration;
+
 use jiff::ZonedDateTime;
 
+use super::count::Counts;
 use super::stream::{Row, Stream};
 use crate::call::Procedures;
 use crate::error::{Error, Result};
@@ -81,6 +84,10 @@ pub(crate) struct Setting<'g> {
     pub now: ZonedDateTime,
     pub random: Box<dyn FnMut() -> f64>,
     pub cancelled: &'g dyn Fn() -> bool,
+    /// Whether the query may hold so many bytes.
+    pub may_hold: &'g dyn Fn(u64) -> bool,
+    /// The time since some moment, for a query whose operators are counted.
+    pub clock: Option<&'g dyn Fn() -> Duration>,
 }
 
 type Open = for<'p> fn(&'p Plan, Row) -> Box<dyn Stream + 'p>;
@@ -90,12 +97,18 @@ pub(crate) struct Context<'g> {
     pub effects: Effects,
     /// How to run a plan within an expression.
     pub open: Open,
+    /// Of the operators, if they are counted.
+    pub counts: Counts,
     rows: u64,
     memory_bytes: u64,
+    /// What the caller was last asked for.
+    asked_bytes: u64,
 }
 
 /// How many rows pass between two calls of the cancel callback.
 const ROWS_BETWEEN_CHECKS: u64 = 128;
+/// The caller is asked for memory in steps of so many bytes.
+const MEMORY_STEP_BYTES: u64 = 1 << 18;
 
 impl<'g> Context<'g> {
     pub fn new(setting: Setting<'g>, open: Open) -> Context<'g> {
@@ -103,8 +116,10 @@ impl<'g> Context<'g> {
             setting,
             effects: Effects::default(),
             open,
+            counts: Counts::default(),
             rows: 0,
             memory_bytes: 0,
+            asked_bytes: 0,
         }
     }
 
@@ -153,14 +168,27 @@ impl<'g> Context<'g> {
         let bytes = values.iter().map(Value::footprint).sum::<u64>() + 48;
         self.memory_bytes += bytes;
         let limit = self.setting.limits.memory_bytes;
+        let exceeded = |limit| Error::LimitExceeded {
+            what: "bytes of memory for sorting, grouping and collecting",
+            limit,
+            setting: "memory_bytes",
+        };
         if self.memory_bytes > limit {
-            return Err(Error::LimitExceeded {
-                what: "bytes of memory for sorting, grouping and collecting",
-                limit,
-                setting: "memory_bytes",
-            });
+            return Err(exceeded(limit));
+        }
+        if self.memory_bytes > self.asked_bytes {
+            let wanted = (self.memory_bytes + MEMORY_STEP_BYTES).min(limit);
+            if !(self.setting.may_hold)(wanted) {
+                return Err(exceeded(self.asked_bytes));
+            }
+            self.asked_bytes = wanted;
         }
         Ok(bytes)
+    }
+
+    /// What the clock of the counts shows.
+    pub fn elapsed(&self) -> Duration {
+        self.setting.clock.map(|clock| clock()).unwrap_or_default()
     }
 
     /// Gives memory back.

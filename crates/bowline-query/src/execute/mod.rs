@@ -16,6 +16,7 @@
 //!   gather       sort, eager
 //!   aggregate    groups
 //!   write        create, set, remove, delete; merge
+//!   count        rows and times of operators
 //!   open         from plan to stream
 //! ```
 
@@ -23,6 +24,7 @@ mod access;
 mod aggregate;
 mod arithmetic;
 mod context;
+mod count;
 mod evaluate;
 mod expand;
 mod gather;
@@ -36,4 +38,5 @@ mod write;
 pub(crate) use access::materialize;
 pub(crate) use context::{Access, Context, Setting};
 pub use context::{Effects, Limits};
-pub(crate) use open::open;
+pub(crate) use count::Counts;
+pub(crate) use open::{open, open_counted};

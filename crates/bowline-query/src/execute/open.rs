@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::aggregate::Group;
+use super::count::Counted;
 use super::expand::Expand;
 use super::gather::{Eager, Sort};
 use super::merge::Merge;
@@ -21,19 +22,43 @@ use crate::plan::Plan;
     reason = "callers give the row away; the leaf keeps it"
 )]
 pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
+    open_as::<false>(plan, &argument)
+}
+
+/// The same, with each operator counted.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers give the row away; the leaf keeps it"
+)]
+pub(crate) fn open_counted(plan: &Plan, argument: Row) -> Input<'_> {
+    open_as::<true>(plan, &argument)
+}
+
+/// How operators open the plans within them.
+const fn opener<const COUNTED: bool>() -> fn(&Plan, Row) -> Input<'_> {
+    match COUNTED {
+        true => open_counted,
+        false => open,
+    }
+}
+
+fn open_as<'p, const COUNTED: bool>(plan: &'p Plan, argument: &Row) -> Input<'p> {
     let mut chain = vec![plan];
     while let Some(input) = chain.last().and_then(|plan| plan.input()) {
         chain.push(input);
     }
     let leaf = chain.pop().unwrap_or(plan);
-    let mut stream = open_leaf(leaf, &argument);
+    let mut stream = open_leaf::<COUNTED>(leaf, argument);
+    if COUNTED {
+        stream = Box::new(Counted::new(stream, leaf));
+    }
     while let Some(plan) = chain.pop() {
         stream = match plan {
             Plan::Scan { .. } | Plan::IsNode { .. } | Plan::Expand { .. } | Plan::Call { .. } => {
                 open_source(plan, stream)
             }
             Plan::Optional { .. } | Plan::Apply { .. } | Plan::Aggregate { .. } => {
-                open_inner(plan, stream, &argument)
+                open_inner::<COUNTED>(plan, stream, argument)
             }
             Plan::Filter { .. }
             | Plan::Project { .. }
@@ -44,19 +69,22 @@ pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
             | Plan::Unwind { .. }
             | Plan::Eager { .. }
             | Plan::Discard { .. } => open_shaping(plan, stream),
-            _ => open_write(plan, stream),
+            _ => open_write::<COUNTED>(plan, stream),
         };
+        if COUNTED {
+            stream = Box::new(Counted::new(stream, plan));
+        }
     }
     stream
 }
 
 /// A plan without an input of its own.
-fn open_leaf<'p>(plan: &'p Plan, argument: &Row) -> Input<'p> {
+fn open_leaf<'p, const COUNTED: bool>(plan: &'p Plan, argument: &Row) -> Input<'p> {
     match plan {
         Plan::Union { inputs } => {
             let inputs: Vec<Input<'p>> = inputs
                 .iter()
-                .map(|input| open(input, argument.clone()))
+                .map(|input| open_as::<COUNTED>(input, argument))
                 .collect();
             Box::new(Union {
                 inputs: inputs.into_iter(),
@@ -96,14 +124,19 @@ fn open_source<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
             arguments,
             outputs,
             row: Row::new(),
-            rows: Vec::new().into_iter(),
+            rows: None,
         }),
         _ => unreachable!("`open` passes these four only"),
     }
 }
 
 /// Operators that run a plan for each row, or need the outer row.
-fn open_inner<'p>(plan: &'p Plan, input: Input<'p>, argument: &Row) -> Input<'p> {
+fn open_inner<'p, const COUNTED: bool>(
+    plan: &'p Plan,
+    input: Input<'p>,
+    argument: &Row,
+) -> Input<'p> {
+    let open = opener::<COUNTED>();
     match plan {
         Plan::Optional { inner, nulls, .. } => Box::new(Optional {
             input,
@@ -176,7 +209,8 @@ fn open_shaping<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
     }
 }
 
-fn open_write<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
+fn open_write<'p, const COUNTED: bool>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
+    let open = opener::<COUNTED>();
     let write = |input, action| {
         Box::new(Write {
             input,

@@ -7,6 +7,7 @@ use bowline_types::BlockId;
 use super::context::Context;
 use super::evaluate::{evaluate, holds};
 use super::stream::{Input, Row, Stream};
+use crate::call::ProcedureRows;
 use crate::error::{Class, Detail, Error, Result, Span};
 use crate::plan::{Expr, Plan, Slot};
 use crate::value::{Equivalent, Name, Node, Value};
@@ -337,18 +338,23 @@ pub(super) struct Call<'p> {
     pub arguments: &'p [Expr],
     pub outputs: &'p [(usize, Slot)],
     pub row: Row,
-    pub rows: std::vec::IntoIter<Vec<Value>>,
+    pub rows: Option<ProcedureRows>,
 }
 
 impl Stream for Call<'_> {
     fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
         loop {
-            if let Some(values) = self.rows.next() {
-                let mut row = self.row.clone();
-                for (at, slot) in self.outputs {
-                    row[*slot] = values.get(*at).cloned().unwrap_or_default();
+            if let Some(rows) = &mut self.rows {
+                if let Some(values) = rows.next() {
+                    cx.tick()?;
+                    let values = values?;
+                    let mut row = self.row.clone();
+                    for (at, slot) in self.outputs {
+                        row[*slot] = values.get(*at).cloned().unwrap_or_default();
+                    }
+                    return Ok(Some(row));
                 }
-                return Ok(Some(row));
+                self.rows = None;
             }
             let Some(mut row) = self.input.next(cx)? else {
                 return Ok(None);
@@ -360,17 +366,12 @@ impl Stream for Call<'_> {
             let procedures = cx.setting.procedures;
             let signature = procedures.signature(self.procedure);
             let without_output = signature.is_some_and(|signature| signature.outputs.is_empty());
-            let mut rows = Vec::new();
-            for values in procedures.call(self.procedure, &arguments, cx.graph())? {
-                let values = values?;
-                cx.charge(&values)?;
-                rows.push(values);
-            }
+            let rows = procedures.call(self.procedure, &arguments, cx.graph())?;
             // A procedure without outputs is called for its effect, and passes its row on.
-            if without_output {
-                rows = vec![Vec::new()];
-            }
-            self.rows = rows.into_iter();
+            self.rows = Some(match without_output {
+                true => Box::new(std::iter::once(Ok(Vec::new()))),
+                false => rows,
+            });
             self.row = row;
         }
     }

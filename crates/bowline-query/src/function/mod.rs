@@ -29,8 +29,12 @@ pub(crate) fn find(name: &str) -> Option<&'static Function> {
         .find(|function| function.name.eq_ignore_ascii_case(name))
 }
 
-/// All names.
-pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+/// The names of all functions that are no aggregates, for those who help to type queries.
+///
+/// ```
+/// assert!(bowline_query::function_names().any(|name| name == "toUpper"));
+/// ```
+pub fn names() -> impl Iterator<Item = &'static str> {
     TABLES
         .iter()
         .copied()

@@ -35,6 +35,22 @@ pub trait Graph {
         None
     }
 
+    /// The revision that counts are of, if the store counts revisions.
+    fn counted_at(&self) -> Option<u64> {
+        self.revision()
+    }
+
+    /// A number that changes when plans that were made before must not be used any more.
+    fn plan_epoch(&self) -> u64 {
+        0
+    }
+
+    /// The store behind it, for procedures that know the store. `None` if it cannot be handed out, as where the query
+    /// has written to it.
+    fn store(&self) -> Option<&dyn std::any::Any> {
+        None
+    }
+
     /// Appends to `page` up to `count` nodes with the label, or of all nodes, whose ids are greater than `after`.
     /// Fewer than `count` means that there are no more.
     fn nodes(

@@ -352,6 +352,7 @@ impl Tables {
         let signature = Signature {
             name: name.trim().into(),
             inputs: fields(inputs),
+            optional: 0,
             outputs: fields(outputs),
         };
         let rows = table.iter().skip(1);
@@ -398,12 +399,12 @@ impl Procedures for Tables {
             .collect()
     }
 
-    fn call<'p>(
-        &'p self,
+    fn call(
+        &self,
         name: &str,
         arguments: &[Value],
         _: &dyn Graph,
-    ) -> Result<ProcedureRows<'p>, Box<dyn std::error::Error + Send + Sync>> {
+    ) -> Result<ProcedureRows, Box<dyn std::error::Error + Send + Sync>> {
         let (signature, rows) = self
             .tables
             .iter()
@@ -412,10 +413,8 @@ impl Procedures for Tables {
         let inputs = signature.inputs.len();
         let arguments = arguments.to_vec();
         let fits = move |row: &&Vec<Value>| row[..inputs] == arguments[..];
-        Ok(Box::new(
-            rows.iter()
-                .filter(fits)
-                .map(move |row| Ok(row[inputs..].to_vec())),
-        ))
+        let found = rows.iter().filter(fits);
+        let found: Vec<_> = found.map(|row| Ok(row[inputs..].to_vec())).collect();
+        Ok(Box::new(found.into_iter()))
     }
 }

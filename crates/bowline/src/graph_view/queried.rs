@@ -92,6 +92,11 @@ pub(crate) fn relationship(
 }
 
 impl Graph {
+    /// The names of all kinds that were ever used, sorted.
+    pub(crate) fn kind_names(&self) -> Vec<String> {
+        self.core().kinds.all()
+    }
+
     /// The number of the kind of an edge that was returned before.
     fn kind_of(&self, edge: &RelationshipId) -> StoreResult<KindId> {
         let id = self.core().kinds.id(&edge.kind);
@@ -143,6 +148,10 @@ impl Graph {
 impl bowline_query::Graph for Graph {
     fn revision(&self) -> Option<u64> {
         Some(self.snapshot.revision().get())
+    }
+
+    fn store(&self) -> Option<&dyn std::any::Any> {
+        Some(self)
     }
 
     fn nodes(

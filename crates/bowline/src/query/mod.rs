@@ -2,12 +2,17 @@
 //!
 //! A block is a node whose labels are its kinds, and whose attributes are its properties. An edge is a relationship.
 //! What the language is, and what differs, is in docs/cypher.md. [`bowline_query`] parses, plans and runs; the graph of a
-//! snapshot answers it in [`crate::graph_view`], that of a transaction in [`transaction`].
+//! snapshot answers it in [`crate::graph_view`], that of a transaction in [`transaction`], and one whose commit is another's
+//! in [`drafted`]. The graph's algorithms are procedures ([`algorithms`]).
 //!
 //! Invariants: a query that fails has written nothing; a transaction that queries conflicts with every commit that could
 //! have changed an answer, since each page that a query reads is a range of the transaction's read set.
 
+mod algorithms;
+mod drafted;
 mod transaction;
+
+use std::sync::Arc;
 
 use bowline_query::{Answer, Error, Parameters, Query};
 use jiff::{Timestamp, tz::TimeZone};
@@ -20,6 +25,8 @@ use crate::transaction::Transaction;
 use bowline_core::error::Result as StoreResult;
 use bowline_types::Revision;
 
+pub use algorithms::Algorithms;
+pub use drafted::{DraftRead, Drafted};
 pub use transaction::ModelError;
 
 /// What a query returns.
@@ -32,6 +39,8 @@ fn query<'q>(shared: &Shared, text: &'q str) -> Query<'q> {
     Query::new(text)
         .now(now.to_zoned_datetime(TimeZone::UTC))
         .seed(fastrand::u64(..))
+        .procedures(&Algorithms)
+        .plans(Arc::clone(&shared.plans))
 }
 
 fn store(error: bowline_core::Error) -> Error {
@@ -135,7 +144,29 @@ impl Transaction {
     /// Those of [`Snapshot::query`]; as a source [`ModelError`] for what a block or an edge cannot hold, and the errors of
     /// the transaction's other writes. After an error the query has written nothing.
     pub fn query(&mut self, text: &str, parameters: &Parameters) -> Result<Answer> {
-        transaction::run(self, |shared| query(shared, text), parameters)
+        let query = query(self.shared(), text);
+        transaction::run(self, &query, parameters)
+    }
+
+    /// The same for a query with limits, a cancel callback or a profile, which [`Snapshot::build_query`] has made.
+    ///
+    /// ```
+    /// use bowline::cypher::Parameters;
+    /// # let db = bowline::Db::in_memory()?;
+    /// let begun = std::time::Instant::now();
+    /// let clock = || begun.elapsed();
+    /// let query = db.snapshot().build_query("CREATE (:package)").profiled(&clock);
+    /// let mut tx = db.begin();
+    /// let answer = tx.run_query(&query, &Parameters::new())?;
+    /// assert!(answer.profile.expect("a profile").starts_with("Discard"));
+    /// tx.commit()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Transaction::query`].
+    pub fn run_query(&mut self, query: &Query<'_>, parameters: &Parameters) -> Result<Answer> {
+        transaction::run(self, query, parameters)
     }
 }
 
@@ -156,8 +187,8 @@ impl Db {
     /// Those of [`Transaction::query`], [`DbReader::query`] and [`Transaction::commit`]; `TooManyConflicts`.
     pub fn query(&self, text: &str, parameters: &Parameters) -> Result<Answer> {
         let newest = self.snapshot().graph();
-        let asks_for_old = Query::new(text).revision()?.is_some();
-        if asks_for_old || !Query::new(text).plan(&newest)?.writes() {
+        let asked = query(self.handle(), text);
+        if asked.revision()?.is_some() || !asked.plan(&newest)?.writes() {
             return DbReader::query(self, text, parameters);
         }
         let attempt = || -> StoreResult<Result<Answer>> {

@@ -11,7 +11,6 @@ use bowline_query::{
 
 use crate::graph_view::Graph as SnapshotGraph;
 use crate::graph_view::queried::{self, edges_behind, relationship};
-use crate::handle::Shared;
 use crate::transaction::Transaction;
 use bowline_core::error::{Error, show_key};
 use bowline_core::graph::{self, KindFilter};
@@ -61,12 +60,11 @@ pub enum ModelError {
 }
 
 /// Runs a query. If it fails, the transaction's writes are those of before.
-pub(super) fn run<'q>(
+pub(super) fn run(
     tx: &mut Transaction,
-    query: impl FnOnce(&Shared) -> Query<'q>,
+    query: &Query<'_>,
     parameters: &Parameters,
 ) -> bowline_query::Result<Answer> {
-    let query = query(tx.shared());
     let together = tx.draft_mut().begin_together();
     let mut graph = TransactionGraph {
         counts: tx.snapshot().graph(),
@@ -85,11 +83,11 @@ struct TransactionGraph<'t> {
 }
 
 /// The kinds of a block with these labels.
-fn kinds_of(labels: &[Name]) -> BlockKinds {
+pub(super) fn kinds_of(labels: &[Name]) -> BlockKinds {
     labels.iter().map(|label| &**label).collect()
 }
 
-fn attributes_of(properties: &Properties) -> Result<Attributes, ModelError> {
+pub(super) fn attributes_of(properties: &Properties) -> Result<Attributes, ModelError> {
     let attribute = |(name, value): (&Name, &Value)| match value.to_attribute() {
         Some(attribute) if attribute.depth() <= AttributeValue::DEPTH_MAX => {
             Ok((name.to_string(), attribute))
@@ -103,6 +101,10 @@ fn attributes_of(properties: &Properties) -> Result<Attributes, ModelError> {
 }
 
 impl Graph for TransactionGraph<'_> {
+    fn counted_at(&self) -> Option<u64> {
+        self.counts.counted_at()
+    }
+
     fn nodes(
         &self,
         label: Option<&str>,
