@@ -173,7 +173,13 @@ impl Command {
                     CommitWrite::Graph(write) => Some(version_of_write(write)),
                     _ => None,
                 };
-                commit.writes.iter().filter_map(of_graph).max().unwrap_or(1)
+                let of_read = |read: &CommitRead| match read {
+                    CommitRead::Blocks { .. } => 7,
+                    _ => 1,
+                };
+                let reads = commit.reads.iter().map(of_read);
+                let writes = commit.writes.iter().filter_map(of_graph);
+                reads.chain(writes).max().unwrap_or(1)
             }
         }
     }
@@ -403,6 +409,13 @@ pub enum CommitRead {
     },
     /// A block.
     Block(BlockId),
+    /// The blocks from one id to another, both included, absent ones, too.
+    Blocks {
+        /// The first.
+        first: BlockId,
+        /// The last.
+        last: BlockId,
+    },
     /// An edge.
     Edge {
         /// The source block.

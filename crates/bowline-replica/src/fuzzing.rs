@@ -244,6 +244,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             },
             CommitRead::EdgesOut(a),
             CommitRead::EdgesIn(b),
+            CommitRead::Blocks { first: a, last: b },
         ],
         expectations: vec![Expectation {
             key: key(),

@@ -238,9 +238,10 @@ fn needs_of_commit<'a, E>(
             CommitRead::Key(key) => Need::read(key, &[]),
             CommitRead::Range { key, range_end } => Need::read(key, range_end),
             CommitRead::Edge { kind, .. } => Need::read_kind(Some(kind)),
-            CommitRead::Block(_) | CommitRead::EdgesOut(_) | CommitRead::EdgesIn(_) => {
-                Need::read_kind(None)
-            }
+            CommitRead::Block(_)
+            | CommitRead::Blocks { .. }
+            | CommitRead::EdgesOut(_)
+            | CommitRead::EdgesIn(_) => Need::read_kind(None),
         })?;
     }
     for expectation in &commit.expectations {

@@ -244,6 +244,7 @@ pub fn command_bytes(command: &Command) -> usize {
                 CommitRead::Range { key, range_end } => key.len() + range_end.len(),
                 CommitRead::Edge { kind, .. } => 32 + kind.len(),
                 CommitRead::Block(_) | CommitRead::EdgesOut(_) | CommitRead::EdgesIn(_) => 16,
+                CommitRead::Blocks { .. } => 32,
             };
             let write = |write: &CommitWrite| match write {
                 CommitWrite::Put { key, value, .. } => key.len() + value.len(),

@@ -49,7 +49,7 @@ use bowline_types::Revision;
 use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 6;
+pub const COMMAND_VERSION: u8 = 7;
 
 /// In the version: whoever applies the commands must know of quotas.
 const WITH_QUOTAS: u8 = 0x80;
@@ -91,6 +91,7 @@ const READ_BLOCK: u8 = 3;
 const READ_EDGE: u8 = 4;
 const READ_EDGES_OUT: u8 = 5;
 const READ_EDGES_IN: u8 = 6;
+const READ_BLOCKS: u8 = 7;
 
 const WRITE_PUT: u8 = 1;
 const WRITE_DELETE: u8 = 2;
@@ -342,6 +343,11 @@ fn put_read(read: &CommitRead, out: &mut Vec<u8>) {
         CommitRead::EdgesIn(id) => {
             out.push(READ_EDGES_IN);
             out.extend_from_slice(&id.to_bytes());
+        }
+        CommitRead::Blocks { first, last } => {
+            out.push(READ_BLOCKS);
+            out.extend_from_slice(&first.to_bytes());
+            out.extend_from_slice(&last.to_bytes());
         }
     }
 }
@@ -654,6 +660,10 @@ impl<'a> Decoder<'a> {
             },
             READ_EDGES_OUT => CommitRead::EdgesOut(self.block_id()?),
             READ_EDGES_IN => CommitRead::EdgesIn(self.block_id()?),
+            READ_BLOCKS => CommitRead::Blocks {
+                first: self.block_id()?,
+                last: self.block_id()?,
+            },
             _ => return Err("a read that is unknown"),
         })
     }

@@ -161,6 +161,12 @@ impl Planner<'_> {
                 self.check_keys(key, range_end, since, unchanged)
             }
             CommitRead::Block(id) => self.check_point(trees::BLOCK, &graph::block_key(*id), since),
+            CommitRead::Blocks { first, last } => {
+                // The first key behind the last one.
+                let end = [&graph::block_key(*last)[..], &[0]].concat();
+                let span = (&graph::block_key(*first)[..], Some(&end[..]));
+                self.check_parts(trees::BLOCK, span, since, unchanged)
+            }
             CommitRead::Edge {
                 source,
                 kind,

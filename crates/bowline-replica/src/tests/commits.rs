@@ -22,6 +22,13 @@ fn key_range(from: &str, end: &str) -> CommitRead {
     }
 }
 
+fn span(first: u128, last: u128) -> CommitRead {
+    CommitRead::Blocks {
+        first: BlockId(first),
+        last: BlockId(last),
+    }
+}
+
 fn edge_read(source: u128, kind: &str, target: u128) -> CommitRead {
     CommitRead::Edge {
         source: BlockId(source),
@@ -167,6 +174,24 @@ fn what_was_read_conflicts_with_its_change_and_with_nothing_else() {
         ),
         // An edge is not a part of its blocks.
         (CommitRead::Block(BlockId(1)), graph(put_edge(1, 3)), None),
+        // Both ends of a span belong to it, and what is absent.
+        (
+            span(7, 9),
+            graph(put_block(9)),
+            Some(Touched::Block(BlockId(9))),
+        ),
+        (
+            span(9, 11),
+            graph(put_block(9)),
+            Some(Touched::Block(BlockId(9))),
+        ),
+        (
+            span(0, u128::MAX),
+            graph(put_block(9)),
+            Some(Touched::Block(BlockId(9))),
+        ),
+        (span(7, 8), graph(put_block(9)), None),
+        (span(10, u128::MAX), graph(put_block(9)), None),
         (
             edge_read(1, "tie", 2),
             graph(delete_edge(1, 2)),

@@ -121,6 +121,32 @@ fn quotas_need_the_sixth_version_and_while_there_are_some_so_does_every_command(
     assert_eq!(decode_commands(&Bytes::from(bytes)).unwrap(), [plain]);
 }
 
+/// A member that does not know spans of blocks would take the commit for damaged, also where it is a user's.
+#[test]
+fn a_commit_that_has_read_a_span_of_blocks_needs_a_version_of_its_own() {
+    let commit = |read| {
+        let reads = vec![read];
+        Command::Commit(Commit {
+            reads,
+            ..Commit::default()
+        })
+    };
+    let (first, last) = (BlockId(1), BlockId(u128::MAX));
+    let span = commit(CommitRead::Blocks { first, last });
+    let by = Command::By {
+        actor: Actor::Process,
+        at_ms: None,
+        command: Box::new(span.clone()),
+    };
+    for command in [span, by] {
+        assert_eq!(command.version(), 7);
+        let bytes = Bytes::from(bytes_of(&command));
+        assert_eq!(commands_version(&bytes), Some(7));
+        assert_eq!(decode_commands(&bytes).unwrap(), [command]);
+    }
+    assert_eq!(commit(CommitRead::Block(first)).version(), 1);
+}
+
 /// Each actor of an actor would take a call of the decoder, so a message of a megabyte would use up the stack.
 #[test]
 fn actors_of_actors_are_refused_without_recursion() {

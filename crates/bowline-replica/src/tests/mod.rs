@@ -365,6 +365,7 @@ fn command() -> impl Strategy<Value = Command> {
         3 => key().prop_map(CommitRead::Key),
         2 => (key(), end.clone()).prop_map(|(key, range_end)| CommitRead::Range { key, range_end }),
         1 => block().prop_map(CommitRead::Block),
+        1 => (block(), block()).prop_map(|(first, last)| CommitRead::Blocks { first, last }),
         1 => block().prop_map(CommitRead::EdgesOut),
         1 => block().prop_map(CommitRead::EdgesIn),
         1 => (block(), block(), 0..3).prop_map(|(source, target, kind)| CommitRead::Edge {

@@ -383,6 +383,7 @@ fn commit() -> impl Strategy<Value = Commit> {
         2 => bound().prop_map(CommitRead::Key),
         2 => span().prop_map(|(key, range_end)| CommitRead::Range { key, range_end }),
         1 => block().prop_map(CommitRead::Block),
+        1 => (block(), block()).prop_map(|(first, last)| CommitRead::Blocks { first, last }),
         1 => block().prop_map(CommitRead::EdgesOut),
         1 => block().prop_map(CommitRead::EdgesIn),
         1 => (block(), kind(), block()).prop_map(|(source, kind, target)| {
