@@ -22,6 +22,8 @@ use tonic::{Code, Status};
 
 use bowline_types::{Expected, Revision, Touched};
 
+use crate::problem::QueryProblem;
+
 /// Shorthand for results of the client.
 ///
 /// ```
@@ -253,6 +255,16 @@ pub enum Error {
         /// The text of the server, with the remedy.
         message: String,
     },
+    /// A query in Cypher is wrong, not supported, or over a limit. Nothing was written.
+    #[error("{0}")]
+    Query(Box<QueryProblem>),
+    /// The server has run a query that writes many times, and each time others had changed what it reads. Nothing was
+    /// written.
+    #[error("{message}")]
+    Contended {
+        /// The text of the server.
+        message: String,
+    },
     /// Something that a transaction has read was changed meanwhile, or, under snapshot isolation, something
     /// that it writes. Nothing was written.
     #[error(
@@ -404,6 +416,7 @@ impl Error {
                 | Error::TimedOut
                 | Error::Conflict { .. }
                 | Error::TooManyConflicts { .. }
+                | Error::Contended { .. }
         )
     }
 
@@ -443,6 +456,7 @@ impl Error {
                     | Code::PermissionDenied
                     | Code::Unauthenticated
                     | Code::FailedPrecondition
+                    | Code::Aborted
                     | Code::OutOfRange
                     | Code::ResourceExhausted
                     | Code::Unimplemented
@@ -477,6 +491,9 @@ impl Error {
         if status.code() == Code::OutOfRange && status.message().starts_with("Error, decoded") {
             // The transport's own limit, which has no cause either: an answer that was thrown away.
             return Error::InvalidReply { message: message() };
+        }
+        if let Some(problem) = QueryProblem::of_details(status.details(), status.message()) {
+            return Error::Query(Box::new(problem));
         }
         Error::of_text(status.code(), status.message())
     }

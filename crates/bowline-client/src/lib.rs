@@ -71,12 +71,13 @@
 #![warn(clippy::missing_errors_doc)]
 
 /// The examples of the guides, compiled as documentation tests. Those that need no server run: the
-/// guide to the graph has some of the library, too.
+/// guide to the graph and the page about Cypher have some of the library, too.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/graph.md")]
 #[doc = include_str!("../../../docs/guide/from-etcd.md")]
 #[doc = include_str!("../../../docs/guide/users.md")]
 #[doc = include_str!("../../../docs/transactions.md")]
+#[doc = include_str!("../../../docs/cypher.md")]
 struct Guides;
 
 pub mod auth;
@@ -96,6 +97,7 @@ mod lease;
 mod login;
 mod maintenance;
 mod quota;
+mod problem;
 mod reply;
 mod settings;
 #[cfg(test)]
@@ -126,6 +128,7 @@ pub use kv::{
 };
 pub use lease::{GrantReply, KeepAlive, RevokeReply, TimeToLive};
 pub use maintenance::{Alarm, AlarmKind, HashKv, Snapshot, Status};
+pub use problem::{QueryProblem, QueryProblemKind};
 pub use reply::{Entry, Header};
 pub use tonic::Code;
 pub use transaction::{Committed, Transaction, TransactionOptions};

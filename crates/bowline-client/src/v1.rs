@@ -126,6 +126,10 @@ pub(crate) fn typed(error: Error) -> Error {
             code: Code::InvalidArgument | Code::FailedPrecondition,
             message,
         } => Error::Refused { message },
+        Error::Other {
+            code: Code::Aborted,
+            message,
+        } => Error::Contended { message },
         other => other,
     }
 }

@@ -104,7 +104,8 @@ fn ns_of_wire(ns: u32) -> Result<u32, &'static str> {
 }
 
 /// A value as a message carries it.
-fn value_to_wire(value: AttributeValue) -> pb::AttributeValue {
+#[must_use]
+pub fn value_to_wire(value: AttributeValue) -> pb::AttributeValue {
     let value = match value {
         AttributeValue::Bool(value) => Value::Boolean(value),
         AttributeValue::Int(number) => Value::Integer(number),
@@ -152,8 +153,14 @@ fn value_to_wire(value: AttributeValue) -> pb::AttributeValue {
     pb::AttributeValue { value: Some(value) }
 }
 
-/// A value from a message.
-fn value_of_wire(value: pb::AttributeValue, depth: usize) -> Result<AttributeValue, &'static str> {
+/// A value from a message, in which at most so many lists and maps contain one another.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn value_of_wire(
+    value: pb::AttributeValue,
+    depth: usize,
+) -> Result<AttributeValue, &'static str> {
     const TOO_DEEP: &str = "an attribute's lists and maps are nested too deep";
     let value = value
         .value

@@ -17,6 +17,7 @@
 
 pub mod attributes;
 pub mod kinds;
+pub mod problem;
 
 /// Makes a module of a generated package.
 macro_rules! package {

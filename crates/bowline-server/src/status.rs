@@ -144,6 +144,8 @@ pub enum Fault {
     Missing(String),
     /// The stored data does not allow it; names the reason.
     Unfit(String),
+    /// Others change the same all the time; names what to do.
+    Contended(String),
     /// Not offered.
     Unsupported(&'static str),
     /// It is possible later; names what it waits for.
@@ -325,6 +327,7 @@ impl Fault {
             Fault::Malformed(text) => return (Code::InvalidArgument, text.clone().into()),
             Fault::Missing(text) => return (Code::NotFound, text.clone().into()),
             Fault::Unfit(text) => return (Code::FailedPrecondition, text.clone().into()),
+            Fault::Contended(text) => return (Code::Aborted, text.clone().into()),
             Fault::Unsupported(text) => (Code::Unimplemented, *text),
             Fault::NotYet(text) => return (Code::FailedPrecondition, text.clone().into()),
             Fault::Damaged(text) => return (Code::DataLoss, text.clone().into()),

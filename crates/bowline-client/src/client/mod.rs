@@ -15,7 +15,7 @@ use tonic::transport::Channel;
 
 use crate::auth::AuthClient;
 use crate::caller::Caller;
-use crate::graph::GraphClient;
+use crate::graph::{GraphClient, Query};
 use crate::kv::{Delete, Get, Put, Txn};
 use crate::settings::Settings;
 use crate::watch::{Hubs, Watch};
@@ -311,6 +311,25 @@ impl Client {
     #[must_use]
     pub fn graph(&self) -> GraphClient {
         GraphClient::new(Arc::clone(&self.caller))
+    }
+
+    /// A query in Cypher over the graph, with values for its parameters, by name without `$`. Servers of Bowline have it,
+    /// etcd has not.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::graph::Attributes;
+    ///
+    /// let parameters = Attributes::from([("age".to_owned(), 40.into())]);
+    /// let answer = client.query("MATCH (p:person) WHERE p.age > $age RETURN p.name", &parameters).await?;
+    /// for row in &answer.rows {
+    ///     println!("{:?}", row[0].as_text());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn query(&self, text: impl Into<String>, parameters: &crate::graph::Attributes) -> Query {
+        self.graph().query(text, parameters)
     }
 
     /// Users, roles and what they may do.

@@ -6,6 +6,7 @@
 //!                          ├────────▶ lookup    blocks, edges, neighbors
 //!                          ├────────▶ walk      traversals, shortest paths
 //!                          ├────────▶ whole     order, components, figures; every block, every edge
+//!                          ├────────▶ query     queries in Cypher
 //!                          └────────▶ algorithms   ranks, communities, triangles, neighborhoods, paths
 //! ```
 //!
@@ -39,6 +40,7 @@ mod algorithms;
 mod lookup;
 mod parts;
 mod path_stream;
+mod query;
 mod walk;
 mod whole;
 mod wire;
@@ -61,11 +63,12 @@ pub use algorithms::{
     Triangles, ValuesReply,
 };
 pub use bowline_types::{
-    Attributes, Block, BlockId, BlockKinds, Direction, Edge, EdgeKey, GraphStats, GraphWrite,
-    Neighbor, ParseBlockIdError, Path, Stop, Visit,
+    AttributeValue, Attributes, Block, BlockId, BlockKinds, Direction, Edge, EdgeKey, GraphStats,
+    GraphWrite, Neighbor, ParseBlockIdError, Path, Stop, Visit,
 };
 pub use lookup::{Blocks, BlocksReply, Edges, EdgesReply, Neighbors, NeighborsReply};
 pub use path_stream::PathStream;
+pub use query::{Effects, Node, Query, QueryReply, Relationship, RowStream, Value, Walk};
 pub use walk::{PathReply, ShortestPath, Traverse, TraverseReply};
 pub use whole::{
     BlockList, BlockStream, Components, ComponentsReply, EdgeList, EdgeStream, Order, OrderReply,

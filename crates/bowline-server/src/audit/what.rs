@@ -49,6 +49,8 @@ pub(crate) fn class_of(method: Method) -> Class {
         | M::Proclaim
         | M::Resign
         | M::GraphWrite
+        // One that is to read only is found out by its request.
+        | M::GraphQuery
         | M::StoreCommit => Class::Write,
         M::Watch => Class::Watch,
         M::LeaseGrant
@@ -178,6 +180,7 @@ pub(crate) fn describe(
         M::GraphClustering => told::<v1::ClusteringRequest>(message, out),
         M::GraphKHop => told::<v1::KHopRequest>(message, out),
         M::GraphSimplePaths => told::<v1::SimplePathsRequest>(message, out),
+        M::GraphQuery => told::<v1::QueryRequest>(message, out),
         M::StoreGet => told::<v1::GetRequest>(message, out),
         M::StoreRange => told::<v1::RangeRequest>(message, out),
         M::StoreHistory => told::<v1::HistoryRequest>(message, out),
@@ -273,6 +276,14 @@ tell! {
         operations(request, out);
     }
     pb::CompactionRequest: |request, out| { at(request.revision, out); }
+    // Neither the text nor the parameters: there are values in both.
+    v1::QueryRequest: |request, out| {
+        let asks_for_old = request.read.is_some_and(|read| read.revision != 0);
+        if request.read_only || asks_for_old {
+            out.class = Some(Class::Read);
+        }
+        query(request.read.as_ref(), [], &[], out);
+    }
     pb::LeaseGrantRequest: |request, out| {
         out.lease("grant", request.id);
         out.number("ttl_s", request.ttl);

@@ -4,6 +4,7 @@
 //! refused without reading data is refused here. etcd's types allow negative numbers and ours do not; they
 //! are mapped to what they mean in etcd.
 
+pub(crate) mod cypher;
 mod duplicates;
 pub(crate) mod graph;
 mod reply;

@@ -104,6 +104,7 @@ methods! {
     GraphClustering = "bowline.v1.Graph" / "Clustering",
     GraphKHop = "bowline.v1.Graph" / "KHop",
     GraphSimplePaths = "bowline.v1.Graph" / "SimplePaths",
+    GraphQuery = "bowline.v1.Graph" / "Query",
     StoreGet = "bowline.v1.Store" / "Get",
     StoreRange = "bowline.v1.Store" / "Range",
     StoreHistory = "bowline.v1.Store" / "History",
@@ -172,6 +173,7 @@ impl Method {
             | M::GraphClustering
             | M::GraphKHop
             | M::GraphSimplePaths
+            | M::GraphQuery
             | M::StoreRange
             | M::StoreHistory => CallKind::ServerStream,
             _ => CallKind::Unary,
@@ -224,6 +226,8 @@ impl Method {
             | M::RoleGrantKinds
             | M::RoleRevokeKinds
             | M::GraphWrite
+            // It may write.
+            | M::GraphQuery
             | M::StoreCommit
             | M::MsLeaseGrant
             | M::MsLeaseRevoke

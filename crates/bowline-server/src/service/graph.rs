@@ -4,7 +4,7 @@
 //! and runs on a thread that may block: a traversal can be long, and the transport's threads serve all
 //! clients.
 //!
-//! The algorithms are in [`graph_algorithms`], what queries share in [`graph_query`](super::graph_query).
+//! Queries in Cypher are in [`cypher`], the algorithms in [`graph_algorithms`], what queries share in [`graph_query`](super::graph_query).
 //!
 //! Invariant: every part of a reply is of one revision, which is in the header.
 
@@ -21,7 +21,7 @@ use super::graph_query::{Canceling, Queries, SEARCH_WEIGHT, component_parts, par
 use super::kv::execute;
 use super::reading::{Parts, ask, header, read_some};
 use super::stream::{Replies, produced};
-use super::{check, graph_algorithms};
+use super::{check, cypher, graph_algorithms};
 use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::graph as convert;
 use crate::memory::Charge;
@@ -57,6 +57,7 @@ impl Graph for GraphService {
     type ClusteringStream = Replies<pb::RealValuesReply>;
     type KHopStream = Replies<pb::KHopReply>;
     type SimplePathsStream = Canceling<pb::SimplePathsReply>;
+    type QueryStream = Canceling<pb::QueryReply>;
 
     async fn write(
         &self,
@@ -534,5 +535,12 @@ impl Graph for GraphService {
         request: Request<pb::SimplePathsRequest>,
     ) -> Result<Response<Self::SimplePathsStream>, Status> {
         graph_algorithms::simple_paths(&self.queries, request).await
+    }
+
+    async fn query(
+        &self,
+        request: Request<pb::QueryRequest>,
+    ) -> Result<Response<Self::QueryStream>, Status> {
+        cypher::query(&self.context, &self.queries, request).await
     }
 }

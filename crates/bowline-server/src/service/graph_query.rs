@@ -25,7 +25,7 @@ use tokio::time::Sleep;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use super::reading::{PART_ITEMS, ask_in_turn, open, turn_of};
+use super::reading::{PART_BYTES, PART_ITEMS, ask_in_turn, open, turn_of};
 use super::stream::{Replies, of_parts};
 use crate::context::Context;
 use crate::convert::graph as convert;
@@ -159,10 +159,21 @@ impl Queries {
     /// over, the computation ends.
     pub(super) fn canceling<T>(&self, replies: Replies<T>, cancel: Cancel) -> Canceling<T> {
         let time_max = self.context.settings.query_time_max;
+        Queries::canceling_within(replies, cancel, (time_max, time_max), takes_too_long)
+    }
+
+    /// The same with a time of its own, what is left of it, and the refusal when it is over.
+    pub(super) fn canceling_within<T>(
+        replies: Replies<T>,
+        cancel: Cancel,
+        (time_max, left): (Duration, Duration),
+        refusal: fn(Duration) -> Status,
+    ) -> Canceling<T> {
+        let sleep = Box::pin(tokio::time::sleep(left));
         Canceling {
             replies,
             cancel: CancelOnDrop(cancel),
-            time: Time::Left(time_max, Box::pin(tokio::time::sleep(time_max))),
+            time: Time::Left(time_max, sleep, refusal),
         }
     }
 
@@ -184,7 +195,7 @@ impl Queries {
 
 /// Cancels a computation when it is dropped.
 #[derive(Debug)]
-struct CancelOnDrop(Cancel);
+pub(super) struct CancelOnDrop(pub(super) Cancel);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
@@ -223,8 +234,8 @@ pub(crate) struct Canceling<T> {
 /// The time of a query.
 enum Time {
     Unlimited,
-    /// The time that it was given, and the rest of it.
-    Left(Duration, Pin<Box<Sleep>>),
+    /// The time that it was given, the rest of it, and the refusal when it is over.
+    Left(Duration, Pin<Box<Sleep>>, fn(Duration) -> Status),
     Over,
 }
 
@@ -237,9 +248,9 @@ impl<T> Stream for Canceling<T> {
     ) -> Poll<Option<Result<T, Status>>> {
         match &mut self.time {
             Time::Over => return Poll::Ready(None),
-            Time::Left(time_max, deadline) => {
+            Time::Left(time_max, deadline, refusal) => {
                 if deadline.as_mut().poll(task).is_ready() {
-                    let ended = takes_too_long(*time_max);
+                    let ended = refusal(*time_max);
                     self.time = Time::Over;
                     self.cancel.0.cancel();
                     return Poll::Ready(Some(Err(ended)));
@@ -262,6 +273,29 @@ pub(super) fn parts_of<T: Send + 'static>(
             return None;
         }
         let part: Vec<T> = items.by_ref().take(PART_ITEMS).collect();
+        is_done = items.len() == 0;
+        Some((part, is_done))
+    })
+}
+
+/// Parts of items with their bytes: each of at most so many items, and of about 256 KiB beyond its largest item.
+pub(super) fn parts_of_bytes<T: Send + 'static>(
+    items: Vec<(T, usize)>,
+) -> impl Iterator<Item = (Vec<T>, bool)> + Send {
+    let mut items = items.into_iter();
+    let mut is_done = false;
+    std::iter::from_fn(move || {
+        if is_done {
+            return None;
+        }
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        while part.len() < PART_ITEMS
+            && bytes < PART_BYTES
+            && let Some((item, more)) = items.next()
+        {
+            part.push(item);
+            bytes += more;
+        }
         is_done = items.len() == 0;
         Some((part, is_done))
     })

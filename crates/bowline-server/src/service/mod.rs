@@ -6,6 +6,7 @@
 mod answer;
 mod auth;
 mod cluster;
+mod cypher;
 mod election;
 mod encoded;
 mod etcd_range;

@@ -23,7 +23,7 @@ const TURN_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The most visits, neighbors, ids or entries in a part of a reply.
 pub(super) const PART_ITEMS: usize = 1_000;
 /// A part ends at so many bytes.
-const PART_BYTES: usize = 256 << 10;
+pub(super) const PART_BYTES: usize = 256 << 10;
 /// A reply that can be requested in parts ends at so many bytes.
 const REPLY_BYTES: usize = 1 << 20;
 /// The memory of an item of a part, in addition to its bytes.
@@ -223,11 +223,16 @@ impl<'a, T, R, M: FnMut(Option<pb::Header>, Vec<T>, bool) -> R> Parts<'a, T, R, 
         self.bytes + ITEM_BYTES * self.items.len()
     }
 
-    pub(super) fn finish(mut self, scanned: bowline::Result<()>) -> Result<(), Ended> {
+    pub(super) fn finish(self, scanned: bowline::Result<()>) -> Result<(), Ended> {
+        self.finish_with(scanned.map_err(status))
+    }
+
+    /// The same for a scan whose errors have their statuses.
+    pub(super) fn finish_with(mut self, scanned: Result<(), Status>) -> Result<(), Ended> {
         let held_bytes = self.held_bytes();
         match (self.ended, scanned) {
             (Some(ended), _) => Err(ended),
-            (None, Err(error)) => Err(Ended::Failed(status(error))),
+            (None, Err(failed)) => Err(Ended::Failed(failed)),
             (None, Ok(())) => {
                 let last = (self.make)(self.header, self.items, true);
                 self.sender.send(last, held_bytes)

@@ -185,7 +185,8 @@ impl Dispatch {
             | M::GraphTriangles
             | M::GraphClustering
             | M::GraphKHop
-            | M::GraphSimplePaths => self.graph.clone().call(request),
+            | M::GraphSimplePaths
+            | M::GraphQuery => self.graph.clone().call(request),
             M::Lock | M::Unlock => self.lock.clone().call(request),
             M::Campaign | M::Proclaim | M::Leader | M::Observe | M::Resign => {
                 self.election.clone().call(request)

@@ -63,6 +63,7 @@ pub(super) fn right_of(method: Method) -> Right {
         | M::GraphClustering
         | M::GraphKHop
         | M::GraphSimplePaths
+        | M::GraphQuery
         | M::StoreGet
         | M::StoreRange
         | M::StoreHistory

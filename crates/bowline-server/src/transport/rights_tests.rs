@@ -287,6 +287,12 @@ fn request_of(method: Method, name: &str) -> Vec<u8> {
             ..Default::default()
         }
         .encode_to_vec(),
+        // Reads all kinds, and writes one.
+        M::GraphQuery => v1::QueryRequest {
+            text: "MATCH (n) WITH count(n) AS c CREATE (:k)".to_owned(),
+            ..Default::default()
+        }
+        .encode_to_vec(),
         M::GraphPageRank => v1::PageRankRequest {
             direction: v1::Direction::Out.into(),
             ..Default::default()

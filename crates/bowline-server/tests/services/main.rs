@@ -6,6 +6,7 @@ mod auto_compaction;
 mod beside;
 mod browsers;
 mod budget;
+mod cypher;
 mod elections;
 mod etcdctl;
 mod gateway;
