@@ -41,6 +41,7 @@ mod password;
 mod private_file;
 pub mod progress;
 mod query_json;
+mod query_value;
 mod remote;
 mod session;
 mod shell;
@@ -67,6 +68,9 @@ where
         Ok(Parsed::Run(mut cli)) => {
             complete_login(&mut cli.global.cluster, streams).and_then(|()| match cli.command {
                 Command::Shell(args) => shell::run(cli.global, &args, streams),
+                Command::Graph(args::Graph::Query(args)) if args.text.is_none() => {
+                    shell::query(cli.global, &args, streams)
+                }
                 _ => dispatch::execute(*cli, streams, None),
             })
         }

@@ -5,6 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::Write;
 use super::graph_algorithms::Algorithm;
+use super::queried::Queried;
 use crate::import::{AttributeJson, BlockRef};
 use bowline_load::units::parse_size;
 
@@ -277,12 +278,14 @@ pub enum Graph {
     /// Answer a query in Cypher: blocks are nodes, edges are relationships
     ///
     /// A query that writes is one transaction. `AT REVISION n` before a query reads an older state. What of openCypher is
-    /// supported is in docs/cypher.md.
+    /// supported is in docs/cypher.md. Without a query a terminal begins a session, and standard input has statements that
+    /// end with `;`.
     #[command(after_help = "Examples:
   bowline graph query 'MATCH (p:person)-[:knows]->(q) RETURN p.name, q.name'
   bowline graph query 'MATCH (p:person {name: $name})-[:knows*1..3]->(q) RETURN DISTINCT q' --param name=ann
   bowline graph query 'MERGE (p:person {name: $name}) SET p.age = $age' --param name=ann --param-json age=41
   bowline graph query 'MATCH (p:person)-[:knows]->(q) RETURN q.name' --explain
+  bowline graph query 'MATCH (p:person)-[:knows*1..3]->(q) RETURN count(q)' --profile --endpoints 10.0.0.1:2379
   bowline -o json graph query - --rev 5 < query.cypher")]
     Query(Queried),
     /// An algorithm.
@@ -312,39 +315,6 @@ pub enum Graph {
         #[command(flatten)]
         bounds: Bounds,
     },
-}
-
-/// A query with its parameters.
-#[derive(Debug, Args)]
-pub struct Queried {
-    /// The query; read from standard input if `-`
-    #[arg(value_name = "QUERY")]
-    pub text: String,
-    /// A parameter that is a text; may be given several times
-    #[arg(long = "param", value_parser = parse_attribute, value_name = "NAME=TEXT")]
-    texts: Vec<(String, String)>,
-    /// A parameter in JSON, as `bowline export` writes it: 41, true, [1,2], {"$date":"2026-01-02"}
-    #[arg(long = "param-json", value_parser = parse_json_attribute, value_name = "NAME=JSON")]
-    values: Vec<(String, AttributeValue)>,
-    /// As it was at this revision
-    #[arg(long, value_name = "REVISION")]
-    pub rev: Option<Revision>,
-    /// Show how the query would be run, and run nothing
-    #[arg(long)]
-    pub explain: bool,
-    /// How a write is acknowledged.
-    #[command(flatten)]
-    pub write: Write,
-}
-
-impl Queried {
-    /// All parameters.
-    #[must_use]
-    pub fn parameters(&self) -> Attributes {
-        let texts = self.texts.iter();
-        let texts = texts.map(|(name, text)| (name.clone(), text.into()));
-        texts.chain(self.values.iter().cloned()).collect()
-    }
 }
 
 /// Which way edges are followed.
@@ -431,14 +401,14 @@ fn parse_weight(text: &str) -> Result<f64, String> {
 }
 
 /// Reads an attribute.
-fn parse_json_attribute(text: &str) -> Result<(String, AttributeValue), String> {
+pub(crate) fn parse_json_attribute(text: &str) -> Result<(String, AttributeValue), String> {
     let (name, json) = parse_attribute(text)?;
     let value = serde_json::from_str::<AttributeJson>(&json);
     let value = value.map_err(|error| format!("{error}; a text needs quotes, or --attr"))?;
     Ok((name, value.0))
 }
 
-fn parse_attribute(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_attribute(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("expected KEY=VALUE".to_owned()),

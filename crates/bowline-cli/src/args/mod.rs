@@ -13,6 +13,7 @@ mod graph;
 mod graph_algorithms;
 mod keys;
 mod quota;
+mod queried;
 mod serve;
 mod users;
 
@@ -27,12 +28,15 @@ pub use files::{
 };
 use global::{CLUSTER, DIRECTORY, PRINTED, without};
 pub use global::{ClusterOptions, LoginAs, TlsOptions};
+pub(crate) use graph::parse_json_attribute;
 pub use graph::{
-    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Queried, Scope,
+    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Scope,
 };
 pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
 pub use quota::Quota;
+pub use queried::Queried;
+pub(crate) use queried::{Shown, Statement};
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
 pub(crate) use users::name_and_password;
 pub use users::{Allowed, Auth, Hidden, Keys, NewPassword, Role, User};

@@ -1,12 +1,17 @@
-//! `graph query`: Cypher over a directory.
+//! `graph query`: Cypher over a directory or a cluster, with the same output.
 
+use std::time::Instant;
+
+use bowline::Revision;
 use bowline::cypher::{self, Effects, Parameters, Query};
+use bowline_client::graph as remote;
 
-use crate::args::{Output, Queried};
-use crate::context::{Context, counted};
+use crate::args::{Durability, Output, Queried, Shown, Statement};
+use crate::context::{Context, counted, usage};
 use crate::exit::{Exit, Failure};
 use crate::interrupt;
 use crate::output::Field;
+use crate::query_value::of_wire;
 use crate::remote::GRAPH_TIMEOUT;
 use crate::store::target::Target;
 use crate::store::view::View;
@@ -25,24 +30,29 @@ impl From<cypher::Error> for Failure {
 }
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Queried) -> Result<(), Failure> {
-    let text = match args.text.as_str() {
-        "-" => String::from_utf8(context.read_input()?)
+    let text = match args.text.as_deref() {
+        // Without a text the program begins a session, unless it is a line of one.
+        None => {
+            return Err(usage(
+                "a session has begun already: give the query".to_owned(),
+            ));
+        }
+        Some("-") => String::from_utf8(context.read_input()?)
             .map_err(|_| Failure::new(Exit::Invalid, "the query is not text"))?,
-        text => text.to_owned(),
+        Some(text) => text.to_owned(),
     };
-    let values = args.parameters().into_iter();
-    let parameters: Parameters = values
-        .map(|(name, value)| (name.into(), value.into()))
-        .collect();
+    execute(context, &args.statement(text))
+}
+
+/// Runs a statement, and prints what it returns.
+pub(crate) fn execute(context: &mut Context<'_, '_>, statement: &Statement) -> Result<(), Failure> {
     if context.is_remote() {
-        let told = "a query runs on a directory in this version: leave --endpoints out, or ask with the other \
-                    commands of `bowline graph`";
-        return Err(Failure::new(Exit::Usage, told));
+        return ask(context, statement);
     }
-    match writes(&text)? {
-        _ if args.explain => explain(context, args, &text),
-        true => write(context, args, &text, &parameters),
-        false => read(context, args, &text, &parameters),
+    match writes(&statement.text)? {
+        _ if statement.shown == Shown::Plan => explain(context, statement),
+        true => write(context, statement),
+        false => read(context, statement),
     }
 }
 
@@ -53,24 +63,36 @@ fn writes(text: &str) -> Result<bool, Failure> {
         None => Query::new(text),
         Some(_) => return Ok(false),
     };
+    let query = query.procedures(&cypher::Algorithms);
     Ok(query.plan(&bowline_query::MemoryGraph::new())?.writes())
 }
 
+fn parameters(statement: &Statement) -> Parameters {
+    let all = statement.parameters.iter();
+    all.map(|(name, value)| (name.as_str().into(), value.clone().into()))
+        .collect()
+}
+
 /// Shows the plan. Its counts are those of the directory.
-fn explain(context: &mut Context<'_, '_>, args: &Queried, text: &str) -> Result<(), Failure> {
+fn explain(context: &mut Context<'_, '_>, statement: &Statement) -> Result<(), Failure> {
+    let text = &statement.text;
     let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
-    let asked = Query::new(text).revision()?.map(bowline::Revision::new);
-    let view = target.at(asked.or(args.rev))?;
+    let asked = Query::new(text).revision()?.map(Revision::new);
+    let view = target.at(asked.or(statement.rev))?;
     let View::Local(snapshot) = &view else {
         return Err(Failure::new(Exit::Internal, "a directory is local"));
     };
     let plan = snapshot.build_query(text).explain(&snapshot.graph())?;
+    show_plan(context, &plan)
+}
+
+fn show_plan(context: &mut Context<'_, '_>, plan: &str) -> Result<(), Failure> {
     match context.global.output {
         Output::Json => context.record(&[("plan", plan.into())]),
         Output::Table => Ok(context
             .streams
             .stdout
-            .write_all(line_by_line(&plan).as_bytes())?),
+            .write_all(line_by_line(plan).as_bytes())?),
     }
 }
 
@@ -81,27 +103,29 @@ fn line_by_line(text: &str) -> String {
         .collect()
 }
 
-fn read(
-    context: &mut Context<'_, '_>,
-    args: &Queried,
-    text: &str,
-    parameters: &Parameters,
-) -> Result<(), Failure> {
+fn read(context: &mut Context<'_, '_>, statement: &Statement) -> Result<(), Failure> {
+    let text = &statement.text;
     let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
-    let asked = Query::new(text).revision()?.map(bowline::Revision::new);
-    let view = target.at(asked.or(args.rev))?;
+    let asked = Query::new(text).revision()?.map(Revision::new);
+    let view = target.at(asked.or(statement.rev))?;
     let View::Local(snapshot) = &view else {
         return Err(Failure::new(Exit::Internal, "a directory is local"));
     };
     let graph = snapshot.graph().cancelable(&interrupt::cancel());
     let is_pressed = || interrupt::is_pressed();
+    let begun = Instant::now();
+    let clock = || begun.elapsed();
     let query = snapshot.build_query(text).cancelled(&is_pressed);
+    let query = match statement.shown {
+        Shown::Profile => query.profiled(&clock),
+        Shown::Answer | Shown::Plan => query,
+    };
     let prepared = query.plan(&graph)?;
     let columns: Vec<&str> = prepared.columns().iter().map(|name| &**name).collect();
     let mut printer = context.printer(false);
     let mut rows = printer.rows(&columns);
     let mut stopped = None;
-    let found = query.for_each(&prepared, &graph, parameters, &mut |row| {
+    let found = query.for_each(&prepared, &graph, &parameters(statement), &mut |row| {
         let row = row.into_iter().map(Field::Queried).collect();
         rows.push(row).map_err(|error| {
             let told = error.to_string();
@@ -112,29 +136,45 @@ fn read(
     if let Some(stopped) = stopped {
         return Err(stopped);
     }
-    found?;
+    let summary = found?;
     let count = usize::try_from(rows.finish()?).unwrap_or(usize::MAX);
-    context.remark(&counted(count, "row"))
+    context.remark(&counted(count, "row"))?;
+    match summary.profile {
+        Some(profile) => show_plan(context, &profile),
+        None => Ok(()),
+    }
 }
 
-fn write(
-    context: &mut Context<'_, '_>,
-    args: &Queried,
-    text: &str,
-    parameters: &Parameters,
-) -> Result<(), Failure> {
-    if args.rev.is_some() {
-        return Err(Failure::new(
-            Exit::Usage,
-            "a query that writes has no --rev: it writes at a new revision",
-        ));
+fn refuse_revision(rev: Option<Revision>) -> Result<(), Failure> {
+    match rev {
+        None => Ok(()),
+        Some(_) => Err(usage(
+            "a query that writes has no --rev: it writes at a new revision".to_owned(),
+        )),
     }
-    let target = Target::open_to_write(context, args.write.durability, GRAPH_TIMEOUT)?;
+}
+
+fn write(context: &mut Context<'_, '_>, statement: &Statement) -> Result<(), Failure> {
+    refuse_revision(statement.rev)?;
+    let target = Target::open_to_write(context, statement.durability, GRAPH_TIMEOUT)?;
     let Target::Local(directory) = &target else {
         return Err(Failure::new(Exit::Internal, "a directory is local"));
     };
     let db = directory.to_write()?;
-    let answer = db.query(text, parameters)?;
+    let parameters = parameters(statement);
+    let begun = Instant::now();
+    let clock = || begun.elapsed();
+    let answer = match statement.shown {
+        Shown::Profile => {
+            // Nobody else writes to the directory: it conflicts with nothing.
+            let query = db.snapshot().build_query(&statement.text).profiled(&clock);
+            let mut tx = db.begin();
+            let answer = tx.run_query(&query, &parameters)?;
+            tx.commit()?;
+            answer
+        }
+        Shown::Answer | Shown::Plan => db.query(&statement.text, &parameters)?,
+    };
     let revision = db.revision();
     target.close()?;
     if !answer.columns.is_empty() {
@@ -146,7 +186,96 @@ fn write(
         }
         rows.finish()?;
     }
-    let done = effects(answer.effects);
+    remark_effects(context, answer.effects, revision)?;
+    match answer.profile {
+        Some(profile) => show_plan(context, &profile),
+        None => Ok(()),
+    }
+}
+
+/// Asks a cluster.
+fn ask(context: &mut Context<'_, '_>, statement: &Statement) -> Result<(), Failure> {
+    if statement.durability != Durability::Sync {
+        let text = "a cluster always flushes before it answers: leave --durability out";
+        return Err(usage(text.to_owned()));
+    }
+    // Where it can be read here: a newer server may know more of the language.
+    let writes = writes(&statement.text).ok();
+    if writes == Some(true) {
+        refuse_revision(statement.rev)?;
+    }
+    let cluster = context.remote(GRAPH_TIMEOUT)?;
+    let query = cluster
+        .client
+        .query(&*statement.text, &statement.parameters);
+    let query = query.level(cluster.level);
+    let query = match statement.rev {
+        Some(rev) => query.revision(rev),
+        None => query,
+    };
+    let query = match writes {
+        // Another member may be asked after a broken connection.
+        Some(false) => query.read_only(),
+        _ => query,
+    };
+    let query = match statement.shown {
+        Shown::Answer => query,
+        Shown::Plan => query.explain(),
+        Shown::Profile => query.profile(),
+    };
+    let mut rows = cluster.wait(query.rows())?;
+    if statement.shown == Shown::Plan {
+        while cluster.outcome(rows.next())??.is_some() {}
+        return show_plan(context, rows.plan().unwrap_or_default());
+    }
+    let mut count = 0;
+    if !rows.columns().is_empty() {
+        let columns = rows.columns().to_vec();
+        let columns: Vec<&str> = columns.iter().map(|name| &**name).collect();
+        let mut printer = context.printer(false);
+        let mut shown = printer.rows(&columns);
+        while let Some(row) = cluster.outcome(rows.next())?? {
+            shown.push(
+                row.into_iter()
+                    .map(|value| Field::Queried(of_wire(value)))
+                    .collect(),
+            )?;
+        }
+        count = usize::try_from(shown.finish()?).unwrap_or(usize::MAX);
+    }
+    while cluster.outcome(rows.next())??.is_some() {}
+    match rows.writes() {
+        true => remark_effects(
+            context,
+            effects_of_wire(rows.effects()),
+            rows.header().revision,
+        )?,
+        false => context.remark(&counted(count, "row"))?,
+    }
+    match rows.plan() {
+        Some(profile) => show_plan(context, profile),
+        None => Ok(()),
+    }
+}
+
+fn effects_of_wire(effects: remote::Effects) -> Effects {
+    Effects {
+        nodes_created: effects.blocks_created,
+        nodes_deleted: effects.blocks_deleted,
+        relationships_created: effects.edges_created,
+        relationships_deleted: effects.edges_deleted,
+        properties_set: effects.attributes_set,
+        labels_added: effects.kinds_added,
+        labels_removed: effects.kinds_removed,
+    }
+}
+
+fn remark_effects(
+    context: &mut Context<'_, '_>,
+    done: Effects,
+    revision: Revision,
+) -> Result<(), Failure> {
+    let done = effects(done);
     match done.is_empty() {
         true => context.remark("nothing changed"),
         false => context.remark(&format!("{} at revision {revision}", done.join(", "))),

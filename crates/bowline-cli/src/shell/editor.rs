@@ -46,19 +46,37 @@ pub(super) enum Line {
     End,
 }
 
-/// Reads lines.
-pub(super) struct Editor<'a> {
-    editor: rustyline::Editor<Words<'a>, DefaultHistory>,
+/// Reads lines, with the help of a language.
+pub(super) struct Editor<H: Helper> {
+    editor: rustyline::Editor<H, DefaultHistory>,
     history: Option<PathBuf>,
 }
 
-impl<'a> Editor<'a> {
-    /// Says on standard error when there can be no history.
-    pub(super) fn new(
+impl<'a> Editor<Words<'a>> {
+    /// For the commands of the program.
+    pub(super) fn of_commands(
         global: &'a Global,
         session: &'a Session,
         stderr: &mut dyn Write,
-    ) -> Result<Editor<'a>, Failure> {
+    ) -> Result<Editor<Words<'a>>, Failure> {
+        let mut tree = Cli::command();
+        tree.build();
+        let words = Words {
+            global,
+            session,
+            tree,
+        };
+        Editor::new(words, "history", stderr)
+    }
+}
+
+impl<H: Helper> Editor<H> {
+    /// With a history in a file of this name, in the user's state directory. Says on standard error when there can be none.
+    pub(super) fn new(
+        helper: H,
+        history: &str,
+        stderr: &mut dyn Write,
+    ) -> Result<Editor<H>, Failure> {
         let config = Config::builder()
             .max_history_size(HISTORY_LINES_MAX)
             .map_err(|error| failure(&error))?
@@ -66,14 +84,8 @@ impl<'a> Editor<'a> {
             .completion_type(CompletionType::List)
             .build();
         let mut editor = rustyline::Editor::with_config(config).map_err(|error| failure(&error))?;
-        let mut tree = Cli::command();
-        tree.build();
-        editor.set_helper(Some(Words {
-            global,
-            session,
-            tree,
-        }));
-        let history = history_path().filter(|path| {
+        editor.set_helper(Some(helper));
+        let history = history_path(history).filter(|path| {
             let ready = prepare(path).and_then(|()| {
                 history::trim(path, HISTORY_LINES_MAX)?;
                 let loaded = editor.load_history(path);
@@ -115,8 +127,8 @@ fn failure(error: &ReadlineError) -> Failure {
     Failure::new(Exit::Io, format!("cannot read the terminal: {error}"))
 }
 
-/// Where the history is, if there is to be one.
-fn history_path() -> Option<PathBuf> {
+/// Where the history of this name is, if there is to be one.
+fn history_path(name: &str) -> Option<PathBuf> {
     if let Some(path) = std::env::var_os("BOWLINE_HISTORY") {
         return Some(PathBuf::from(path)).filter(|path| !path.as_os_str().is_empty());
     }
@@ -124,7 +136,7 @@ fn history_path() -> Option<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/state"));
     let state = state.filter(absolute).or_else(home).filter(absolute)?;
-    Some(state.join("bowline/history"))
+    Some(state.join("bowline").join(name))
 }
 
 /// Makes the file where there is none, and sees to it that only its owner can read it: values stand in it.
@@ -150,7 +162,7 @@ fn prepare(path: &Path) -> io::Result<()> {
 }
 
 /// What can be completed.
-struct Words<'a> {
+pub(super) struct Words<'a> {
     global: &'a Global,
     session: &'a Session,
     tree: Tree,

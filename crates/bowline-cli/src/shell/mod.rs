@@ -6,15 +6,19 @@
 //! | `completion` | completions for Tab |
 //! | `editor` | lines from a terminal, with history |
 //! | `history` | the file of the history, which several sessions use at once |
+//! | `cypher` | `bowline graph query` without a query: a session of statements in Cypher |
+//! | `statements` | where a statement in Cypher ends |
 //!
 //! On a terminal an error ends the line and not the session. From a pipe the first line that fails ends the session with
 //! its exit code, as nobody reads the error before the next line runs; with `--keep-going` all lines run,
 //! and the exit code is that of the first that failed.
 
 mod completion;
+mod cypher;
 mod editor;
 mod history;
 mod language;
+mod statements;
 
 use std::io::{BufRead, Read};
 
@@ -30,6 +34,8 @@ use crate::remote::KEYS_TIMEOUT;
 use crate::session::Session;
 use crate::store::target::Target;
 use crate::streams::Streams;
+
+pub(crate) use cypher::run as query;
 
 use editor::{Editor, Line};
 use language::Statement;
@@ -102,7 +108,7 @@ impl Shell {
         }
         self.context(streams).remark(&remark)?;
         streams.stdout.flush()?;
-        let mut editor = Editor::new(&self.global, &self.session, streams.stderr)?;
+        let mut editor = Editor::of_commands(&self.global, &self.session, streams.stderr)?;
         interrupt::catch()?;
         let prompt = format!("{}> ", self.target());
         loop {

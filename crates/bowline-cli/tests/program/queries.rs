@@ -1,6 +1,10 @@
 //! `graph query`.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::Place;
+use super::graph_remote::Served;
+use super::terminal::Terminal;
 
 fn rows(place: &Place, line: &[&str]) -> String {
     let run = place.run_words(&[&["-o", "json", "graph", "query"], line].concat());
@@ -116,4 +120,125 @@ fn what_is_wrong_with_a_query_is_told_with_its_place_and_changes_nothing() {
         rows(&place, &["MATCH (p) RETURN count(p) AS n"]),
         "{\"n\":1}\n"
     );
+}
+
+/// What is printed over the network is what is printed of a directory.
+#[test]
+fn a_cluster_is_asked_as_a_directory_is() {
+    let (place, served) = (Place::new(), Served::start());
+    let endpoint = served.endpoint().to_owned();
+    let query = |words: &[&str]| {
+        let all = [&["graph", "query"], words].concat();
+        let here = place.run_words(&all);
+        let there = || {
+            served
+                .place
+                .run_words(&[&all[..], &["--endpoints", &endpoint]].concat())
+        };
+        let mut found = there();
+        // A member that has just started says in a moment which commands it knows.
+        for _ in 0..200 {
+            if !found.stderr.contains("needs version") {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            found = there();
+        }
+        assert_eq!(found.stdout, here.stdout, "{words:?}: {}", found.stderr);
+        assert_eq!(
+            (found.code, &found.stderr),
+            (here.code, &here.stderr),
+            "{words:?}"
+        );
+        here.stdout
+    };
+    query(&[
+        "CREATE (:person {name: $name, age: 41})-[:knows {since: date('2019-05-01')}]->(:person)",
+        "--param",
+        "name=ann",
+    ]);
+    query(&["MATCH (p:person) SET p.seen = true RETURN p.name ORDER BY p.name"]);
+    query(&["MATCH (a)-[e:knows]->(b) RETURN a.age, e.since, labels(b), {x: [1, null]} AS m"]);
+    query(&[
+        "-o",
+        "json",
+        "MATCH p = ()-[e]->() RETURN length(p), type(e), e.since",
+    ]);
+    query(&["MATCH (p:nobody) RETURN p"]);
+    query(&["MATCH (p:nobody) DELETE p"]);
+    query(&["CALL bowline.kinds()"]);
+    query(&["AT REVISION 2 MATCH (p) RETURN p.seen"]);
+    query(&["MATCH (p) RETURN count(p)", "--rev", "2"]);
+    for text in [
+        "MATCH (p RETURN p",
+        "RETURN $x",
+        "RETURN 'a' =~ 'b'",
+        "RETURN 1 / 0",
+        "CALL bowline.kindz()",
+        "AT REVISION 2 CREATE ()",
+    ] {
+        query(&[text]);
+    }
+    query(&["CREATE ()", "--rev", "2"]);
+    let plan = query(&["MATCH (p:person) WHERE p.age > 40 RETURN p", "--explain"]);
+    assert!(plan.contains("Filter p.age > 40"), "{plan}");
+    let profile = ["graph", "query", "UNWIND [1, 2] AS i RETURN i", "--profile"];
+    let there = [&profile[..], &["--endpoints", &endpoint]].concat();
+    for run in [place.run_words(&profile), served.place.run_words(&there)] {
+        let told = run.stdout + &run.stderr;
+        assert!(told.contains("\n2 rows\nProject i  [2 rows, "), "{told}");
+    }
+}
+
+#[test]
+fn standard_input_has_statements() {
+    let place = Place::new();
+    let script =
+        "CREATE (:a {x: ';'}); // one;\n MATCH (n:a)\nRETURN n.x AS x;\n\nRETURN $p AS p\n";
+    let run = place.run_with_input("-o json graph query --param p=1", script.as_bytes());
+    assert_eq!((run.code, &*run.stderr), (0, ""));
+    assert_eq!(run.stdout, "{\"x\":\";\"}\n{\"p\":\"1\"}\n");
+    let wrong = "RETURN 1 AS one; RETURN x; CREATE (:b);";
+    let run = place.run_with_input("-o json graph query", wrong.as_bytes());
+    assert_eq!(
+        (run.code, &*run.stdout),
+        (4, "{\"one\":1}\n"),
+        "{}",
+        run.stderr
+    );
+    assert!(run.stderr.contains('^'), "{}", run.stderr);
+    assert_eq!(rows(&place, &["MATCH (n:b) RETURN n"]), "");
+}
+
+#[test]
+fn a_person_has_a_session_of_queries() {
+    let place = Place::new();
+    rows(&place, &["CREATE (:person {name: 'ann'})"]);
+    let mut terminal = Terminal::start(&place, &["graph", "query"], 80);
+    terminal.until("Ctrl-D ends the session");
+    terminal.until("cypher> ");
+    // Kinds and keywords by their first letters, and a second line.
+    terminal.keys("mat\t (n:per\t)\r");
+    terminal.keys("RETURN n.name AS who;\r");
+    terminal.until("ann");
+    terminal.until("1 row");
+    terminal.until("cypher> ");
+    terminal.keys("RETURN who;\r");
+    terminal.until("^");
+    terminal.until("cypher> ");
+    terminal.keys(":param x=[1,2]\r");
+    terminal.until("cypher> ");
+    terminal.keys("RETURN $x[1] + 40 AS sum;\r");
+    terminal.until("42");
+    terminal.until("cypher> ");
+    terminal.keys(":params\r");
+    terminal.until("x: [1, 2]");
+    terminal.until("cypher> ");
+    terminal.keys(":exit\r");
+    assert!(terminal.end().1.success());
+    let history = place.path("state/bowline/query-history");
+    let mode = std::fs::metadata(&history).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let kept = std::fs::read_to_string(&history).unwrap();
+    assert!(kept.contains("$x[1]"), "{kept}");
 }
