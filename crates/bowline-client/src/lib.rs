@@ -96,8 +96,8 @@ mod kv;
 mod lease;
 mod login;
 mod maintenance;
-mod quota;
 mod problem;
+mod quota;
 mod reply;
 mod settings;
 #[cfg(test)]

@@ -12,8 +12,8 @@ mod global;
 mod graph;
 mod graph_algorithms;
 mod keys;
-mod quota;
 mod queried;
+mod quota;
 mod serve;
 mod users;
 
@@ -34,9 +34,9 @@ pub use graph::{
 };
 pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};
-pub use quota::Quota;
 pub use queried::Queried;
 pub(crate) use queried::{Shown, Statement};
+pub use quota::Quota;
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
 pub(crate) use users::name_and_password;
 pub use users::{Allowed, Auth, Hidden, Keys, NewPassword, Role, User};
