@@ -91,6 +91,7 @@ impl Exit {
             E::Storage(error) => Exit::of_storage(error),
             E::Conflict { .. }
             | E::TooManyConflicts { .. }
+            | E::Contended { .. }
             | E::CompareFailed { .. }
             | E::LeaseExists { .. } => Exit::Conflict,
             E::MissingBlock { .. }

@@ -25,7 +25,7 @@ use bowline_types::{BlockId, Direction};
 
 use crate::execute::Limits;
 use crate::graph::{Graph, StoreResult};
-use crate::query::Prepared;
+use crate::prepared::Prepared;
 use crate::value::{Name, NodeRecord, Properties, RelationshipId};
 
 /// A plan is confirmed again after so many revisions.

@@ -19,6 +19,7 @@
 //! ```text
 //!   query      text, settings, answers: what a caller uses
 //!   cache      plans by text
+//!   prepared   a planned query
 //!   explain    plans as text
 //!   execute    operators that yield rows
 //!   compile    from tree to plan: names, types, order of work
@@ -48,6 +49,7 @@ mod function;
 mod graph;
 mod memory;
 mod plan;
+mod prepared;
 mod query;
 mod syntax;
 mod temporal;
@@ -61,7 +63,8 @@ pub use execute::{Effects, Limits};
 pub use function::names as function_names;
 pub use graph::{Graph, GraphMut, StoreResult};
 pub use memory::MemoryGraph;
-pub use query::{Answer, Parameters, Prepared, Query, Summary};
+pub use prepared::Prepared;
+pub use query::{Answer, Parameters, Query, Summary};
 pub use value::{
     Equivalent, Name, Node, NodeRecord, Path, Properties, Relationship, RelationshipId, Type, Value,
 };

@@ -237,6 +237,15 @@ impl Value {
 
 impl GraphClient {
     /// A query in Cypher: see [`Client::query`](crate::Client::query).
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// # use bowline_client::graph::Attributes;
+    /// let reply = client.graph().query("MATCH (n) RETURN count(n)", &Attributes::new()).await?;
+    /// println!("{:?}", reply.rows[0][0].as_int());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn query(&self, text: impl Into<String>, parameters: &Attributes) -> Query {
         let parameter = |(name, value): (&String, &AttributeValue)| {
             (name.clone(), value_to_wire(value.clone()))
