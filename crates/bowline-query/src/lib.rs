@@ -55,7 +55,7 @@ pub use bowline_types::{Duration, OffsetTime};
 pub use call::{NoProcedures, ProcedureRows, Procedures, Signature};
 pub use error::{Class, Detail, Error, Phase, Place, Problem, Result, Span, StoreError};
 pub use execute::{Effects, Limits};
-pub use graph::{Graph, GraphMut, StoreResult};
+pub use graph::{Graph, GraphMut, NodeIndex, Seek, SeekLast, StoreResult};
 pub use memory::MemoryGraph;
 pub use query::{Answer, Parameters, Prepared, Query};
 pub use value::{

@@ -12,8 +12,9 @@ use bowline_storage::{Clock, SystemClock};
 use crate::commit_queue::MEMBERS_MAX_BYTES;
 use crate::expiry;
 use crate::handle::Handle;
+use crate::indexes;
 use crate::reader::DbReader;
-use bowline_core::error::Result;
+use bowline_core::error::{Error, Result};
 use bowline_core::kv::Metadata;
 use bowline_core::options::{
     Background, BlobOptions, CompactionOptions, Compression, Durability, Limits,
@@ -360,6 +361,12 @@ impl DbBuilder {
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         let core = Core::new(engine, around)?;
+        if !core.indexes.are_none() {
+            return Err(Error::NotSupported {
+                what: "a member of a cluster on a directory with indexes",
+                why: "a cluster does not keep them yet: drop them by `bowline graph index drop` before",
+            });
+        }
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
         // before the directory became a member's must not be found by a later opening.
         core.remove_saved_view()?;
@@ -416,6 +423,9 @@ impl DbBuilder {
             handle.start_lease_thread(expiry::run)?;
             handle.allow_view_thread();
             handle.allow_commit_thread();
+            if indexes::are_unfinished(&handle) {
+                handle.start_index_thread(indexes::run)?;
+            }
         }
         Ok(handle)
     }

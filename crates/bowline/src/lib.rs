@@ -61,6 +61,7 @@ mod expiry;
 mod graph_ingest;
 mod graph_view;
 mod handle;
+mod indexes;
 mod ingest;
 mod many;
 mod query;
@@ -100,10 +101,12 @@ pub use commit_queue::Committed;
 pub use db::Db;
 pub use graph_ingest::{GraphIngest, GraphLoaded};
 pub use graph_view::{
-    BlockLabels, BlockValues, ClusteringCoefficients, Communities, Distances, Graph, KHop,
+    BlockLabels, BlockValues, Blocks, ClusteringCoefficients, Communities, Distances, Filter, Graph,
+    KHop,
     NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed, Triangles,
     VisitRef, WeightedDistances,
 };
+pub use indexes::Index;
 pub use ingest::Ingest;
 pub use read_only::check_member;
 pub use reader::{DbReader, Stats};

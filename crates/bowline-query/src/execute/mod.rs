@@ -29,6 +29,7 @@ mod gather;
 mod merge;
 mod open;
 mod read;
+mod seek;
 mod steps;
 mod stream;
 mod write;

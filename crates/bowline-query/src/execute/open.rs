@@ -10,6 +10,7 @@ use super::read::{
     Apply, Argument, Call, Discard, Distinct, Filter, IsNode, Limit, Optional, Project, Scan, Skip,
     Union, Unwind,
 };
+use super::seek::NodeSeeks;
 use super::stream::{Input, Row};
 use super::write::{Action, Delete, Write};
 use crate::plan::Plan;
@@ -29,9 +30,11 @@ pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
     let mut stream = open_leaf(leaf, &argument);
     while let Some(plan) = chain.pop() {
         stream = match plan {
-            Plan::Scan { .. } | Plan::IsNode { .. } | Plan::Expand { .. } | Plan::Call { .. } => {
-                open_source(plan, stream)
-            }
+            Plan::Scan { .. }
+            | Plan::Seek { .. }
+            | Plan::IsNode { .. }
+            | Plan::Expand { .. }
+            | Plan::Call { .. } => open_source(plan, stream),
             Plan::Optional { .. } | Plan::Apply { .. } | Plan::Aggregate { .. } => {
                 open_inner(plan, stream, &argument)
             }
@@ -79,6 +82,7 @@ fn open_source<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
             last: None,
             exhausted: false,
         }),
+        Plan::Seek { slot, seek, .. } => Box::new(NodeSeeks::new(input, *slot, seek)),
         Plan::IsNode { slot, span, .. } => Box::new(IsNode {
             input,
             slot: *slot,
@@ -98,7 +102,7 @@ fn open_source<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
             row: Row::new(),
             rows: Vec::new().into_iter(),
         }),
-        _ => unreachable!("`open` passes these four only"),
+        _ => unreachable!("`open` passes these five only"),
     }
 }
 

@@ -7,6 +7,7 @@
 //! Invariants: a query that fails has written nothing; a transaction that queries conflicts with every commit that could
 //! have changed an answer, since each page that a query reads is a range of the transaction's read set.
 
+mod own_entries;
 mod transaction;
 
 use bowline_query::{Answer, Error, Parameters, Query};
