@@ -12,7 +12,7 @@ use bowline_storage::{Clock, SystemClock};
 use crate::commit_queue::MEMBERS_MAX_BYTES;
 use crate::expiry;
 use crate::handle::Handle;
-use crate::indexes;
+use crate::index_build;
 use crate::reader::DbReader;
 use bowline_core::error::{Error, Result};
 use bowline_core::kv::Metadata;
@@ -47,6 +47,16 @@ pub struct DbBuilder {
     pub(crate) vfs: Arc<dyn Vfs>,
     clock: Arc<dyn Clock>,
     engine: EngineOptions,
+}
+
+/// Members would differ in what they keep: for `bowline-replica`, too.
+#[doc(hidden)]
+#[must_use]
+pub fn indexes_in_a_cluster() -> Error {
+    Error::NotSupported {
+        what: "a member of a cluster on a directory with indexes",
+        why: "a cluster does not keep them yet: drop them by `bowline graph index drop` before",
+    }
 }
 
 impl DbBuilder {
@@ -362,10 +372,7 @@ impl DbBuilder {
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         let core = Core::new(engine, around)?;
         if !core.indexes.are_none() {
-            return Err(Error::NotSupported {
-                what: "a member of a cluster on a directory with indexes",
-                why: "a cluster does not keep them yet: drop them by `bowline graph index drop` before",
-            });
+            return Err(indexes_in_a_cluster());
         }
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
         // before the directory became a member's must not be found by a later opening.
@@ -423,8 +430,8 @@ impl DbBuilder {
             handle.start_lease_thread(expiry::run)?;
             handle.allow_view_thread();
             handle.allow_commit_thread();
-            if indexes::are_unfinished(&handle) {
-                handle.start_index_thread(indexes::run)?;
+            if index_build::are_unfinished(&handle) {
+                handle.start_index_thread(index_build::run)?;
             }
         }
         Ok(handle)

@@ -61,6 +61,7 @@ mod expiry;
 mod graph_ingest;
 mod graph_view;
 mod handle;
+mod index_build;
 mod indexes;
 mod ingest;
 mod many;
@@ -96,6 +97,8 @@ pub use bowline_types::{
     GraphStats, Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
 };
 pub use builder::DbBuilder;
+#[doc(hidden)]
+pub use builder::indexes_in_a_cluster;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;
@@ -106,7 +109,7 @@ pub use graph_view::{
     NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed, Triangles,
     VisitRef, WeightedDistances,
 };
-pub use indexes::Index;
+pub use index_build::Index;
 pub use ingest::Ingest;
 pub use read_only::check_member;
 pub use reader::{DbReader, Stats};

@@ -27,7 +27,8 @@ pub use files::{
 use global::{CLUSTER, DIRECTORY, LOGIN, PRINTED, without};
 pub use global::{ClusterOptions, LoginAs, TlsOptions};
 pub use graph::{
-    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Queried, Scope,
+    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, IndexOf, Indexed,
+    Queried, Scope,
 };
 pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};

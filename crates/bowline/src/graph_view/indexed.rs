@@ -8,7 +8,7 @@ use bowline_storage::engine::ScanDirection;
 
 use super::Graph;
 use super::records::invalid;
-use crate::indexes::Index;
+use crate::index_build::Index;
 use bowline_core::error::Result;
 use bowline_core::graph::{self, AttributesRef, Block, BlockId};
 use bowline_core::index::{Asked, Definition, IndexSet, KeyRange, Last, block_of_entry};

@@ -16,9 +16,16 @@ pub(super) struct OwnEntries {
     by_key: BTreeSet<Vec<u8>>,
     /// How many writes of the query are noted; `None` before those of the transaction are.
     noted: Option<usize>,
+    /// The indexes that were asked.
+    read: BTreeSet<u32>,
 }
 
 impl OwnEntries {
+    /// Whether the query asks an index for the first time.
+    pub(super) fn begins_to_read(&mut self, index: u32) -> bool {
+        self.read.insert(index)
+    }
+
     /// Notes what was written since the last call.
     pub(super) fn update(&mut self, draft: &Draft, set: &IndexSet) {
         if self.noted.is_none() {

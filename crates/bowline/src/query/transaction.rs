@@ -185,8 +185,10 @@ impl Graph for TransactionGraph<'_> {
             return Ok(false);
         };
         // Once it is dropped, no commit says any more that it changes what was read.
-        let key = (trees::INDEX, index.key().to_vec());
-        self.tx.borrow_mut().draft_mut().keys.push(key);
+        if self.own.borrow_mut().begins_to_read(index.id) {
+            let key = (trees::INDEX, index.key().to_vec());
+            self.tx.borrow_mut().draft_mut().keys.push(key);
+        }
         self.own_page(&ranges, place, count, page)?;
         Ok(true)
     }
