@@ -195,7 +195,9 @@ pub enum Error {
         attributes: String,
     },
     /// There is no index of this kind by these attributes.
-    #[error("no index is of the kind {kind:?} by {attributes}: it was never created, or is dropped")]
+    #[error(
+        "no index is of the kind {kind:?} by {attributes}: it was never created, or is dropped"
+    )]
     IndexNotFound {
         /// The kind given.
         kind: String,

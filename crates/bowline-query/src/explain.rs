@@ -253,7 +253,11 @@ impl Shown<'_> {
                 }
             }
         }
-        format!("Seek ({slot}:{}) by its index, {}", seek.label, asked.join(", "))
+        format!(
+            "Seek ({slot}:{}) by its index, {}",
+            seek.label,
+            asked.join(", ")
+        )
     }
 
     fn expansion(&self, expansion: &Expansion) -> String {

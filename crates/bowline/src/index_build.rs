@@ -316,7 +316,9 @@ fn clear(shared: &Shared, index: &Definition) -> Result<()> {
 
 fn clear_dropped(shared: &Shared) -> Result<()> {
     let all = shared.indexes.now();
-    all.dropped.iter().try_for_each(|index| clear(shared, index))
+    all.dropped
+        .iter()
+        .try_for_each(|index| clear(shared, index))
 }
 
 /// Whether a crash has left something to do.

@@ -104,10 +104,9 @@ pub use commit_queue::Committed;
 pub use db::Db;
 pub use graph_ingest::{GraphIngest, GraphLoaded};
 pub use graph_view::{
-    BlockLabels, BlockValues, Blocks, ClusteringCoefficients, Communities, Distances, Filter, Graph,
-    KHop,
-    NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed, Triangles,
-    VisitRef, WeightedDistances,
+    BlockLabels, BlockValues, Blocks, ClusteringCoefficients, Communities, Distances, Filter,
+    Graph, KHop, NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed,
+    Triangles, VisitRef, WeightedDistances,
 };
 pub use index_build::Index;
 pub use ingest::Ingest;

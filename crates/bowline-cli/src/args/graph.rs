@@ -286,10 +286,13 @@ pub enum Graph {
   bowline -o json graph query - --rev 5 < query.cypher")]
     Query(Queried),
     /// Create, list and drop indexes of blocks by attributes, which queries and filters use
-    #[command(subcommand, after_help = "Examples:
+    #[command(
+        subcommand,
+        after_help = "Examples:
   bowline graph index create person name
   bowline graph index list
-  bowline graph index drop person name")]
+  bowline graph index drop person name"
+    )]
     Index(Indexed),
     /// An algorithm.
     #[command(flatten)]

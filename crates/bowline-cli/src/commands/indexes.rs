@@ -13,7 +13,8 @@ const COLUMNS: [&str; 4] = ["kind", "attributes", "unique", "since"];
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Indexed) -> Result<(), Failure> {
     if context.is_remote() {
-        let told = "a cluster keeps no indexes in this version: leave --endpoints out, for a directory";
+        let told =
+            "a cluster keeps no indexes in this version: leave --endpoints out, for a directory";
         return Err(Failure::new(Exit::Usage, told));
     }
     match args {

@@ -246,7 +246,9 @@ mod tests {
     #[test]
     fn an_entry_needs_the_kind_and_every_attribute() {
         let index = definition(State::Dropped);
-        let block = Block::new(BlockId(1), "x").attribute("a", 1).attribute("größe", "m");
+        let block = Block::new(BlockId(1), "x")
+            .attribute("a", 1)
+            .attribute("größe", "m");
         let entry = |kinds: &[KindId], block: &Block| {
             let mut record = Vec::new();
             graph::encode_block(kinds, block, &mut record);

@@ -82,7 +82,10 @@ pub(super) fn put_value(value: &AttributeValue, out: &mut Vec<u8>) -> Encoded {
         }
         AttributeValue::Time(at) => {
             out.push(TIME);
-            put_signed(nanos_of(at.time) - i64::from(at.offset.seconds()) * 1_000_000_000, out);
+            put_signed(
+                nanos_of(at.time) - i64::from(at.offset.seconds()) * 1_000_000_000,
+                out,
+            );
             put_signed(at.offset.seconds().into(), out);
         }
         AttributeValue::LocalDateTime(at) => {
@@ -122,7 +125,10 @@ pub(super) fn put_text_value(text: &str, out: &mut Vec<u8>) -> Encoded {
 
 fn put_text(class: u8, bytes: &[u8], out: &mut Vec<u8>) -> Encoded {
     out.push(class);
-    let Some(prefix) = bytes.get(..PREFIX_BYTES).filter(|_| bytes.len() > PREFIX_BYTES) else {
+    let Some(prefix) = bytes
+        .get(..PREFIX_BYTES)
+        .filter(|_| bytes.len() > PREFIX_BYTES)
+    else {
         put_escaped(bytes, out);
         out.extend([0, END]);
         return Encoded::Whole;
@@ -158,7 +164,11 @@ fn put_number(float: f64, rest: i16, out: &mut Vec<u8>) {
     const FIRST: u64 = 1 << 63;
     out.push(NUMBER);
     let bits = (float + 0.0).to_bits();
-    let ordered = if bits & FIRST == 0 { bits | FIRST } else { !bits };
+    let ordered = if bits & FIRST == 0 {
+        bits | FIRST
+    } else {
+        !bits
+    };
     out.extend(ordered.to_be_bytes());
     out.extend((rest.cast_unsigned() ^ (1 << 15)).to_be_bytes());
 }
@@ -201,17 +211,54 @@ mod tests {
         }
         let whole = float.floor();
         let by_whole = i128::from(int).cmp(&(whole as i128));
-        let fraction = if float > whole { Ordering::Less } else { Ordering::Equal };
+        let fraction = if float > whole {
+            Ordering::Less
+        } else {
+            Ordering::Equal
+        };
         by_whole.then(fraction)
     }
 
     #[test]
     fn numbers_are_in_the_order_of_their_exact_values() {
         let big = 1i64 << 53;
-        let mut ints = vec![0, 1, -1, 2, 40, big, big + 1, big + 2, big + 3, -big - 1, i64::MAX];
-        ints.extend([i64::MAX - 1, i64::MAX - 511, i64::MAX - 512, i64::MIN, i64::MIN + 1]);
-        let mut floats = vec![0.0, -0.0, 0.5, -0.5, 1.0, 40.0, f64::INFINITY, f64::NEG_INFINITY];
-        floats.extend([big as f64, (big + 2) as f64, 2f64.powi(63), -(2f64.powi(63)), 1e300]);
+        let mut ints = vec![
+            0,
+            1,
+            -1,
+            2,
+            40,
+            big,
+            big + 1,
+            big + 2,
+            big + 3,
+            -big - 1,
+            i64::MAX,
+        ];
+        ints.extend([
+            i64::MAX - 1,
+            i64::MAX - 511,
+            i64::MAX - 512,
+            i64::MIN,
+            i64::MIN + 1,
+        ]);
+        let mut floats = vec![
+            0.0,
+            -0.0,
+            0.5,
+            -0.5,
+            1.0,
+            40.0,
+            f64::INFINITY,
+            f64::NEG_INFINITY,
+        ];
+        floats.extend([
+            big as f64,
+            (big + 2) as f64,
+            2f64.powi(63),
+            -(2f64.powi(63)),
+            1e300,
+        ]);
         floats.extend([f64::MIN_POSITIVE, 5e-324, -5e-324]);
         for seed in crate::seeds(0x1dec_0000..0x1dec_0002) {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -226,7 +273,11 @@ mod tests {
                 assert_eq!(key(&a.into()).cmp(&key(&b.into())), a.cmp(&b), "{a} {b}");
             }
             for &b in &floats {
-                assert_eq!(key(&a.into()).cmp(&key(&b.into())), exactly(a, b), "{a} {b}");
+                assert_eq!(
+                    key(&a.into()).cmp(&key(&b.into())),
+                    exactly(a, b),
+                    "{a} {b}"
+                );
             }
         }
         for &a in &floats {
@@ -241,8 +292,15 @@ mod tests {
     #[test]
     fn texts_are_in_their_order_and_long_ones_in_that_of_their_prefix() {
         let long = "x".repeat(PREFIX_BYTES);
-        let more = [format!("{long}a"), format!("{long}b"), format!("{long}\0"), "y".to_owned()];
-        let mut texts = vec!["", "\0", "\0\0", "a", "a\0", "a\0b", "a\u{1}", "ab", "ä", &long];
+        let more = [
+            format!("{long}a"),
+            format!("{long}b"),
+            format!("{long}\0"),
+            "y".to_owned(),
+        ];
+        let mut texts = vec![
+            "", "\0", "\0\0", "a", "a\0", "a\0b", "a\u{1}", "ab", "ä", &long,
+        ];
         texts.extend(more.iter().map(String::as_str));
         for a in &texts {
             for b in &texts {

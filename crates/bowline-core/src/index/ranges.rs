@@ -145,7 +145,10 @@ mod tests {
         let one = index(&["a"]);
         let asked = |lower, upper| {
             let last = Last::Between(lower, upper);
-            let asked = Asked { equal: Vec::new(), last };
+            let asked = Asked {
+                equal: Vec::new(),
+                last,
+            };
             asked.ranges(&one).expect("it tells")
         };
         let ranges = asked(Bound::Excluded(3.into()), Bound::Included(7.5.into()));
@@ -154,9 +157,18 @@ mod tests {
         }
         assert!(holds(&ranges, &one, &[3.25.into()]) && holds(&ranges, &one, &[7.5.into()]));
         assert!(!holds(&ranges, &one, &["5".into()]));
-        assert_eq!(asked(Bound::Included(1.into()), Bound::Included("b".into())), []);
-        assert_eq!(asked(Bound::Included(2.into()), Bound::Excluded(2.into())), []);
-        assert_eq!(asked(Bound::Unbounded, Bound::Excluded(AttributeValue::Null)), []);
+        assert_eq!(
+            asked(Bound::Included(1.into()), Bound::Included("b".into())),
+            []
+        );
+        assert_eq!(
+            asked(Bound::Included(2.into()), Bound::Excluded(2.into())),
+            []
+        );
+        assert_eq!(
+            asked(Bound::Unbounded, Bound::Excluded(AttributeValue::Null)),
+            []
+        );
         let above = asked(Bound::Excluded(true.into()), Bound::Unbounded);
         assert!(!holds(&above, &one, &[true.into()]) && !holds(&above, &one, &[0.into()]));
         let long = "x".repeat(key::PREFIX_BYTES + 1);
@@ -168,17 +180,26 @@ mod tests {
     fn several_attributes_are_asked_for_in_their_order() {
         let two = index(&["a", "b"]);
         let last = Last::OneOf(vec![1.into(), AttributeValue::Null, 1.0.into(), "z".into()]);
-        let asked = Asked { equal: vec!["x".into()], last };
+        let asked = Asked {
+            equal: vec!["x".into()],
+            last,
+        };
         let ranges = asked.ranges(&two).expect("it tells");
         assert_eq!(ranges.len(), 2);
         assert!(holds(&ranges, &two, &["x".into(), 1.into()]));
         assert!(!holds(&ranges, &two, &["y".into(), 1.into()]));
         assert!(!holds(&ranges, &two, &["x".into(), 2.into()]));
         let list = AttributeValue::List(Vec::new());
-        let of = |equal: Vec<AttributeValue>, value| Asked { equal, last: Last::OneOf(vec![value]) };
+        let of = |equal: Vec<AttributeValue>, value| Asked {
+            equal,
+            last: Last::OneOf(vec![value]),
+        };
         assert_eq!(of(vec![list.clone()], 1.into()).ranges(&two), None);
         assert_eq!(of(vec![1.into()], list).ranges(&two), None);
-        assert_eq!(of(vec![AttributeValue::Null], 1.into()).ranges(&two), Some(Vec::new()));
+        assert_eq!(
+            of(vec![AttributeValue::Null], 1.into()).ranges(&two),
+            Some(Vec::new())
+        );
         assert_eq!(of(Vec::new(), 1.into()).ranges(&two), None);
     }
 }

@@ -103,7 +103,8 @@ impl IndexSet {
     /// The definitions at a pinned, or the newest, revision.
     pub fn read(engine: &Engine, at: u64) -> Result<IndexSet> {
         let lower = Bound::Included(Definition::PREFIX.to_vec());
-        let upper = trees::prefix_end(&Definition::PREFIX).map_or(Bound::Unbounded, Bound::Excluded);
+        let upper =
+            trees::prefix_end(&Definition::PREFIX).map_or(Bound::Unbounded, Bound::Excluded);
         let mut scan = engine.scan(trees::INDEX, lower, upper, at, ScanDirection::Forward);
         let mut set = IndexSet {
             next_id: 1,

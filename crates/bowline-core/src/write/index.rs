@@ -139,7 +139,9 @@ impl IndexChanges {
         for (at, (index, entry)) in put.iter().enumerate() {
             let values = Definition::values_of(entry);
             let next = put.get(at + 1).map(|(_, next)| next);
-            let mut other = next.filter(|next| Definition::values_of(next) == values).cloned();
+            let mut other = next
+                .filter(|next| Definition::values_of(next) == values)
+                .cloned();
             if other.is_none() {
                 Newest(engine).for_each_key(trees::INDEX, values, &mut |key| {
                     // Values are never the beginning of others, but a block's id may look like more of them.

@@ -69,12 +69,23 @@ fn fits(index: &NodeIndex, label: &Name, tests: &BTreeMap<&Name, Tests<'_>>) -> 
     let equal = first.iter().map(|name| tests.get(name)?.equal.cloned());
     let equal = equal.collect::<Option<Vec<Expr>>>()?;
     let asked = tests.get(last)?;
-    let bound = |bound: Option<(&Expr, bool)>| bound.map(|(expr, included)| (expr.clone(), included));
+    let bound =
+        |bound: Option<(&Expr, bool)>| bound.map(|(expr, included)| (expr.clone(), included));
     let last = match asked {
-        Tests { equal: Some(expr), .. } => SeekKeys::Equal((*expr).clone()),
-        Tests { within: Some(expr), .. } => SeekKeys::In((*expr).clone()),
-        Tests { prefix: Some(expr), .. } => SeekKeys::StartsWith((*expr).clone()),
-        Tests { lower: None, upper: None, .. } => return None,
+        Tests {
+            equal: Some(expr), ..
+        } => SeekKeys::Equal((*expr).clone()),
+        Tests {
+            within: Some(expr), ..
+        } => SeekKeys::In((*expr).clone()),
+        Tests {
+            prefix: Some(expr), ..
+        } => SeekKeys::StartsWith((*expr).clone()),
+        Tests {
+            lower: None,
+            upper: None,
+            ..
+        } => return None,
         Tests { lower, upper, .. } => SeekKeys::Between {
             lower: bound(*lower),
             upper: bound(*upper),
@@ -149,7 +160,9 @@ fn reversed(operator: Binary) -> Option<Binary> {
 /// The name of the node's property that an expression is.
 fn property_of(expr: &Expr, slot: Slot) -> Option<&Name> {
     match &expr.kind {
-        Kind::Property(of, name) => matches!(of.kind, Kind::Slot(held) if held == slot).then_some(name),
+        Kind::Property(of, name) => {
+            matches!(of.kind, Kind::Slot(held) if held == slot).then_some(name)
+        }
         _ => None,
     }
 }

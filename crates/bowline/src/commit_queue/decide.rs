@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use super::Committed;
 use super::request::{Prepared, Request};
 use bowline_core::error::{Error, Result, show_key};
-use bowline_core::graph::{self, KindId};
 use bowline_core::graph::csr::GraphChanges;
+use bowline_core::graph::{self, KindId};
 use bowline_core::index::IndexSet;
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
@@ -255,7 +255,10 @@ fn index_changes(
         Some(before) => before.refresh(engine, set, key, looked_up_at),
         None => Before::newest(engine, set, key),
     };
-    let blocks = request.writes.iter().filter(|write| write.tree == trees::BLOCK);
+    let blocks = request
+        .writes
+        .iter()
+        .filter(|write| write.tree == trees::BLOCK);
     for write in blocks {
         let after = match &write.action {
             Action::PutRaw { value } => index::entries(set, &write.key, Some(value)),
@@ -265,7 +268,10 @@ fn index_changes(
     }
     if let Some(reindexed) = &request.reindexed {
         // One that was dropped meanwhile gets no entry.
-        let place = set.kept.iter().position(|index| index.id == reindexed.index);
+        let place = set
+            .kept
+            .iter()
+            .position(|index| index.id == reindexed.index);
         for id in &reindexed.blocks {
             let newest = before(&graph::block_key(*id))?;
             if let Some((place, entry)) = place.and_then(|at| Some((at, newest.entry(at)?))) {

@@ -351,7 +351,8 @@ impl CommitQueue {
         self.check_size(&request)?;
         self.lead_alone(core, || {
             let outcome = self.run_group(core, &[&request]).pop();
-            let outcome = outcome.unwrap_or_else(|| Err(internal("a commit group gave no outcome")));
+            let outcome =
+                outcome.unwrap_or_else(|| Err(internal("a commit group gave no outcome")));
             if let Ok(committed) = &outcome {
                 then(committed.revision);
             }

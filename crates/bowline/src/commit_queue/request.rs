@@ -115,7 +115,10 @@ impl Request {
 
     /// The keys of the blocks that it writes, or whose entries it puts.
     fn blocks(&self) -> impl Iterator<Item = [u8; 16]> {
-        let written = self.writes.iter().filter(|write| write.tree == trees::BLOCK);
+        let written = self
+            .writes
+            .iter()
+            .filter(|write| write.tree == trees::BLOCK);
         let written = written.filter_map(|write| write.key[..].try_into().ok());
         let reindexed = self.reindexed.iter().flat_map(|it| &it.blocks);
         written.chain(reindexed.map(|id| graph::block_key(*id)))

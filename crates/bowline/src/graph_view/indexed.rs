@@ -253,12 +253,12 @@ impl Blocks<'_> {
     pub fn run(&self) -> Result<Vec<Block>> {
         let mut blocks = Vec::new();
         let mut failed = None;
-        self.visit(|id, bytes| {
-            match super::block_of(&self.graph.core().kinds, id, bytes) {
+        self.visit(
+            |id, bytes| match super::block_of(&self.graph.core().kinds, id, bytes) {
                 Ok(block) => blocks.push(block),
                 Err(error) => failed = failed.take().or(Some(error)),
-            }
-        })?;
+            },
+        )?;
         failed.map_or(Ok(blocks), Err)
     }
 
@@ -277,7 +277,10 @@ impl Blocks<'_> {
             let of_it = |(attribute, filter): &'_ (String, Filter)| {
                 (attribute == name).then(|| filter.clone())
             };
-            self.filters.iter().filter_map(of_it).collect::<Vec<Filter>>()
+            self.filters
+                .iter()
+                .filter_map(of_it)
+                .collect::<Vec<Filter>>()
         };
         let equal = |name: &String| {
             of(name).into_iter().find_map(|filter| match filter {
@@ -319,7 +322,8 @@ impl Blocks<'_> {
         let mut look = |id: BlockId, bytes: &[u8]| -> Result<bool> {
             let key = graph::block_key(id);
             let block = graph::decode_block(bytes);
-            let block = block.ok_or_else(|| invalid("block", &key, "its record does not decode"))?;
+            let block =
+                block.ok_or_else(|| invalid("block", &key, "its record does not decode"))?;
             if left > 0 && block.kinds.contains(kind) && self.pass(block.attributes) {
                 left -= 1;
                 take(id, bytes);

@@ -8,8 +8,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_query::{
-    Name, NodeIndex, NodeRecord, Properties, RelationshipId, Seek, SeekLast, StoreError, StoreResult,
-    Value,
+    Name, NodeIndex, NodeRecord, Properties, RelationshipId, Seek, SeekLast, StoreError,
+    StoreResult, Value,
 };
 use bowline_storage::TreeId;
 use bowline_storage::engine::ScanDirection;
@@ -153,7 +153,12 @@ fn asked(seek: &Seek<'_>) -> Option<Asked> {
             Bound::Excluded(value) => Bound::Excluded(value.to_attribute()?),
         })
     };
-    let all = |values: &[Value]| values.iter().map(Value::to_attribute).collect::<Option<_>>();
+    let all = |values: &[Value]| {
+        values
+            .iter()
+            .map(Value::to_attribute)
+            .collect::<Option<_>>()
+    };
     let last = match seek.last {
         SeekLast::OneOf(values) => Last::OneOf(all(values)?),
         SeekLast::Between(lower, upper) => Last::Between(bound(lower)?, bound(upper)?),
@@ -181,7 +186,11 @@ impl Graph {
 impl bowline_query::Graph for Graph {
     fn indexes(&self, label: &str) -> StoreResult<Vec<NodeIndex>> {
         let index = |index: &Arc<Definition>| NodeIndex {
-            properties: index.attributes.iter().map(|name| name.as_str().into()).collect(),
+            properties: index
+                .attributes
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect(),
             is_unique: index.is_unique,
         };
         Ok(self.indexes_of(label).map(index).collect())

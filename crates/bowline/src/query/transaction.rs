@@ -129,7 +129,11 @@ impl TransactionGraph<'_> {
             let Some(lower) = behind(place.as_ref(), &range.0, &range.1) else {
                 continue;
             };
-            let mut read = (trees::INDEX, lower.clone(), Bound::Excluded(range.1.clone()));
+            let mut read = (
+                trees::INDEX,
+                lower.clone(),
+                Bound::Excluded(range.1.clone()),
+            );
             let mut mine = own.range(lower.clone(), range).peekable();
             let (from, to) = (lower, read.2.clone());
             let engine = &tx.shared().engine;

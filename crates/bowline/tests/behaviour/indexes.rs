@@ -110,7 +110,11 @@ fn every_query_answers_as_without_an_index() {
         let mut random = fastrand::Rng::with_seed(seed);
         let (plain, indexed) = (with_history(), with_history());
         let mut asked_at = Vec::new();
-        let indexes = [("person", vec!["a"]), ("person", vec!["a", "b"]), ("city", vec!["b"])];
+        let indexes = [
+            ("person", vec!["a"]),
+            ("person", vec!["a", "b"]),
+            ("city", vec!["b"]),
+        ];
         for round in 0..12 {
             for db in [&plain, &indexed] {
                 write(&mut fastrand::Rng::with_seed(seed ^ round), db);
@@ -134,7 +138,10 @@ fn every_query_answers_as_without_an_index() {
             let parameters = Parameters::from([
                 ("x".into(), Value::from(value(&mut random))),
                 ("y".into(), Value::from(value(&mut random))),
-                ("t".into(), Value::from(["", "a", "xx", "a\0"][random.usize(..4)])),
+                (
+                    "t".into(),
+                    Value::from(["", "a", "xx", "a\0"][random.usize(..4)]),
+                ),
             ]);
             let (old, new) = &asked_at[random.usize(..asked_at.len())];
             let expected = ids(&old.query(&text, &parameters).unwrap());
@@ -145,13 +152,25 @@ fn every_query_answers_as_without_an_index() {
             // Over own writes, which hide those of the snapshot.
             let both = [&plain, &indexed].map(|db| {
                 let mut tx = db.begin();
-                tx.query("MATCH (n:person) WHERE n.a = 1 SET n.a = 2, n.b = 1", &none()).unwrap();
-                tx.query("MATCH (n:city) WHERE n.b > 0 DETACH DELETE n", &none()).unwrap();
-                tx.put_block(&Block::new(BlockId(99), "person").attribute("a", 1).attribute("b", 2))
+                tx.query(
+                    "MATCH (n:person) WHERE n.a = 1 SET n.a = 2, n.b = 1",
+                    &none(),
+                )
+                .unwrap();
+                tx.query("MATCH (n:city) WHERE n.b > 0 DETACH DELETE n", &none())
                     .unwrap();
+                tx.put_block(
+                    &Block::new(BlockId(99), "person")
+                        .attribute("a", 1)
+                        .attribute("b", 2),
+                )
+                .unwrap();
                 ids(&tx.query(&text, &parameters).unwrap())
             });
-            assert_eq!(both[0], both[1], "seed {seed}, own writes: {text} {parameters:?}");
+            assert_eq!(
+                both[0], both[1],
+                "seed {seed}, own writes: {text} {parameters:?}"
+            );
         }
     }
     assert!(sought > 60, "{sought} queries were answered by an index");
@@ -190,7 +209,10 @@ fn filters_pass_the_same_blocks_with_and_without_an_index() {
                     by_index += usize::from(blocks.index().is_some());
                     let mut ids = blocks.ids().unwrap();
                     assert_eq!(blocks.run().unwrap().len(), ids.len());
-                    assert_eq!(blocks.clone().limit(1).ids().unwrap().len(), ids.len().min(1));
+                    assert_eq!(
+                        blocks.clone().limit(1).ids().unwrap().len(),
+                        ids.len().min(1)
+                    );
                     ids.sort();
                     ids
                 });
@@ -199,7 +221,10 @@ fn filters_pass_the_same_blocks_with_and_without_an_index() {
         }
         assert_clean(&indexed);
     }
-    assert!(by_index > 100, "{by_index} questions were answered by an index");
+    assert!(
+        by_index > 100,
+        "{by_index} questions were answered by an index"
+    );
 }
 
 #[test]
@@ -208,25 +233,44 @@ fn an_index_is_there_wherever_the_data_lies_and_until_it_is_dropped() {
         let disk = Disk::new();
         let db = disk.open(manual());
         for id in 0..600 {
-            db.transact(|tx| tx.put_block(&person(id, &format!("name{}", id % 7)))).unwrap();
+            db.transact(|tx| tx.put_block(&person(id, &format!("name{}", id % 7))))
+                .unwrap();
         }
         let index = db.create_index("person", ["name"]).unwrap();
-        assert_eq!(db.create_index("person", ["name"]).unwrap(), index, "once is enough");
+        assert_eq!(
+            db.create_index("person", ["name"]).unwrap(),
+            index,
+            "once is enough"
+        );
         let other = db.create_unique_index("person", ["name"]);
-        assert!(matches!(other, Err(Error::IndexExists { is_unique: false, .. })));
-        db.transact(|tx| tx.put_block(&person(1000, "name3"))).unwrap();
+        assert!(matches!(
+            other,
+            Err(Error::IndexExists {
+                is_unique: false,
+                ..
+            })
+        ));
+        db.transact(|tx| tx.put_block(&person(1000, "name3")))
+            .unwrap();
         let db = stage.reach(db, &disk, manual()).unwrap();
         assert_eq!(db.indexes(), [index], "{stage:?}");
         assert_clean(&db);
         let graph = db.snapshot().graph();
-        let found = graph.blocks("person").filter("name", Filter::equals("name3"));
+        let found = graph
+            .blocks("person")
+            .filter("name", Filter::equals("name3"));
         assert!(found.index().is_some());
         assert_eq!(found.ids().unwrap().len(), 87);
         db.drop_index("person", ["name"]).unwrap();
-        assert!(matches!(db.drop_index("person", ["name"]), Err(Error::IndexNotFound { .. })));
+        assert!(matches!(
+            db.drop_index("person", ["name"]),
+            Err(Error::IndexNotFound { .. })
+        ));
         assert_eq!(found.ids().unwrap().len(), 87, "an old snapshot keeps it");
         let graph = db.snapshot().graph();
-        let found = graph.blocks("person").filter("name", Filter::equals("name3"));
+        let found = graph
+            .blocks("person")
+            .filter("name", Filter::equals("name3"));
         assert!(found.index().is_none());
         assert_eq!(found.ids().unwrap().len(), 87);
         assert_clean(&db);
@@ -246,8 +290,15 @@ fn a_transaction_that_read_by_an_index_conflicts_with_what_it_would_have_found()
     };
     put(1, 10);
     let count = "MATCH (p:person) WHERE p.age >= 30 RETURN count(p)";
-    let shown = db.snapshot().build_query(count).explain(&db.snapshot().graph()).unwrap();
-    assert!(shown.contains("Seek (p:person) by its index, age >= 30"), "{shown}");
+    let shown = db
+        .snapshot()
+        .build_query(count)
+        .explain(&db.snapshot().graph())
+        .unwrap();
+    assert!(
+        shown.contains("Seek (p:person) by its index, age >= 30"),
+        "{shown}"
+    );
     let begin = || {
         let mut tx = db.begin();
         tx.query(count, &none()).unwrap();
@@ -259,15 +310,24 @@ fn a_transaction_that_read_by_an_index_conflicts_with_what_it_would_have_found()
     tx.commit().expect("what it did not read has changed");
     let tx = begin();
     put(3, 30);
-    assert!(matches!(tx.commit(), Err(Error::Conflict { .. })), "a phantom");
+    assert!(
+        matches!(tx.commit(), Err(Error::Conflict { .. })),
+        "a phantom"
+    );
     let tx = begin();
     put(3, 31);
-    assert!(matches!(tx.commit(), Err(Error::Conflict { .. })), "a change within the range");
+    assert!(
+        matches!(tx.commit(), Err(Error::Conflict { .. })),
+        "a change within the range"
+    );
     // From then on nobody notes what is put into the range.
     let tx = begin();
     db.drop_index("person", ["age"]).unwrap();
     put(4, 40);
-    assert!(matches!(tx.commit(), Err(Error::Conflict { .. })), "the index is gone");
+    assert!(
+        matches!(tx.commit(), Err(Error::Conflict { .. })),
+        "the index is gone"
+    );
 }
 
 #[test]
@@ -290,7 +350,11 @@ fn one_of_many_that_put_a_unique_value_at_once_wins() {
         let won = results.iter().filter(|result| result.is_ok()).count();
         assert_eq!(won, 1, "{results:?}");
         let refused = |result: &Result<(), Error>| matches!(result, Err(Error::NotUnique { .. }));
-        assert_eq!(results.iter().filter(|it| refused(it)).count(), 3, "{results:?}");
+        assert_eq!(
+            results.iter().filter(|it| refused(it)).count(),
+            3,
+            "{results:?}"
+        );
     }
     // Of those that look first, all succeed, and one creates.
     let threads: Vec<_> = (0..4)
@@ -322,11 +386,25 @@ fn unique_values_may_change_hands_within_a_transaction() {
     let twice = put(&[person(3, "c"), person(4, "c")]);
     assert!(matches!(twice, Err(Error::NotUnique { .. })), "{twice:?}");
     let taken = put(&[person(5, "a")]);
-    assert!(matches!(taken, Err(Error::NotUnique { other: BlockId(2), .. })), "{taken:?}");
-    db.transact(|tx| tx.delete_block(BlockId(2)).map(drop)).unwrap();
+    assert!(
+        matches!(
+            taken,
+            Err(Error::NotUnique {
+                other: BlockId(2),
+                ..
+            })
+        ),
+        "{taken:?}"
+    );
+    db.transact(|tx| tx.delete_block(BlockId(2)).map(drop))
+        .unwrap();
     put(&[person(5, "a")]).unwrap();
     // Without the value a block is not in it.
-    put(&[Block::new(BlockId(6), "person"), Block::new(BlockId(7), "person")]).unwrap();
+    put(&[
+        Block::new(BlockId(6), "person"),
+        Block::new(BlockId(7), "person"),
+    ])
+    .unwrap();
     assert_clean(&db);
 }
 
@@ -334,9 +412,11 @@ fn unique_values_may_change_hands_within_a_transaction() {
 fn a_unique_index_over_equal_values_names_ten_pairs_and_is_gone() {
     let db = Db::in_memory().unwrap();
     for id in 0..40 {
-        db.transact(|tx| tx.put_block(&person(id, &format!("name{}", id % 20)))).unwrap();
+        db.transact(|tx| tx.put_block(&person(id, &format!("name{}", id % 20))))
+            .unwrap();
     }
-    let Err(Error::BuiltNotUnique { pairs, .. }) = db.create_unique_index("person", ["name"]) else {
+    let Err(Error::BuiltNotUnique { pairs, .. }) = db.create_unique_index("person", ["name"])
+    else {
         panic!("it is not unique");
     };
     assert_eq!(pairs.len(), 10);
@@ -346,7 +426,8 @@ fn a_unique_index_over_equal_values_names_ten_pairs_and_is_gone() {
     }
     assert!(db.indexes().is_empty());
     assert_clean(&db);
-    db.transact(|tx| tx.put_block(&person(50, "name0"))).unwrap();
+    db.transact(|tx| tx.put_block(&person(50, "name0")))
+        .unwrap();
     db.create_index("person", ["name"]).unwrap();
     assert_clean(&db);
 }
@@ -404,7 +485,9 @@ fn an_index_is_complete_that_was_built_while_others_wrote() {
 #[test]
 fn a_build_goes_on_after_every_crash() {
     let open = |disk: SimDisk| {
-        let builder = Db::builder().background(Background::Manual).memtable_bytes(16 << 10);
+        let builder = Db::builder()
+            .background(Background::Manual)
+            .memtable_bytes(16 << 10);
         builder.vfs(Arc::new(disk)).open("/db").unwrap()
     };
     let disk = SimDisk::new();
@@ -412,7 +495,8 @@ fn a_build_goes_on_after_every_crash() {
     let put = |db: &Db, from: u128| {
         let blocks = (from..from + 100).map(|id| person(id, &format!("name{}", id % 5)));
         let mut blocks = blocks.collect::<Vec<_>>().into_iter();
-        db.transact(|tx| blocks.try_for_each(|block| tx.put_block(&block))).unwrap();
+        db.transact(|tx| blocks.try_for_each(|block| tx.put_block(&block)))
+            .unwrap();
     };
     for from in 0..6 {
         put(&db, from * 100);
@@ -447,12 +531,17 @@ fn a_build_goes_on_after_every_crash() {
         let check = db.check().unwrap();
         assert!(check.is_clean(), "{image}: {:?}", check.problems);
         let graph = db.snapshot().graph();
-        let found = graph.blocks("person").filter("name", Filter::equals("name2"));
+        let found = graph
+            .blocks("person")
+            .filter("name", Filter::equals("name2"));
         assert!(found.index().is_some());
         let expected = graph.blocks("person").ids().unwrap().len() / 5;
         assert_eq!(found.ids().unwrap().len(), expected, "{image}");
     }
-    assert!(unfinished > 5 && unfinished < tried, "{unfinished} of {tried}");
+    assert!(
+        unfinished > 5 && unfinished < tried,
+        "{unfinished} of {tried}"
+    );
 }
 
 /// Without a call: by the thread of the next opening.
@@ -460,7 +549,10 @@ fn a_build_goes_on_after_every_crash() {
 fn a_thread_goes_on_with_what_a_crash_left() {
     let disk = SimDisk::new();
     let builder = || Db::builder().vfs(Arc::new(disk.clone()));
-    let db = builder().background(Background::Manual).open("/db").unwrap();
+    let db = builder()
+        .background(Background::Manual)
+        .open("/db")
+        .unwrap();
     for id in 0..300 {
         db.transact(|tx| tx.put_block(&person(id, "a"))).unwrap();
     }
@@ -473,7 +565,10 @@ fn a_thread_goes_on_with_what_a_crash_left() {
         let killed = || Arc::new(SimDisk::killed_at(&recording, point));
         let db = Db::builder().background(Background::Manual).vfs(killed());
         let db = db.open("/db").unwrap();
-        let is_building = db.indexes().first().is_some_and(|index| index.ready_since.is_none());
+        let is_building = db
+            .indexes()
+            .first()
+            .is_some_and(|index| index.ready_since.is_none());
         is_building.then(killed)
     });
     let disk = unfinished.expect("a crash within the build");
@@ -498,6 +593,9 @@ fn what_does_not_keep_indexes_is_refused_where_there_are_some() {
     after.block(&person(1, "a")).unwrap();
     after.commit().unwrap();
     for wrong in [vec![], vec!["a", "a"], vec![""], vec!["a"; 9]] {
-        assert!(matches!(db.create_index("person", wrong), Err(Error::InvalidIndex { .. })));
+        assert!(matches!(
+            db.create_index("person", wrong),
+            Err(Error::InvalidIndex { .. })
+        ));
     }
 }
