@@ -283,9 +283,7 @@ impl Replica {
     /// `NotSupported` when it has indexes, which no member keeps: nothing has changed then. `Storage` when the disk fails or is
     /// full.
     pub fn end_embedded_time(db: &Db) -> Result<()> {
-        if !db.indexes().is_empty() {
-            return Err(bowline::indexes_in_a_cluster());
-        }
+        db.core().indexes.refuse_member()?;
         let floor = db.core().engine.history_floor();
         if floor > 1 {
             let record = records::encode_number(floor);

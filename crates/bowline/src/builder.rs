@@ -14,7 +14,7 @@ use crate::expiry;
 use crate::handle::Handle;
 use crate::index_build;
 use crate::reader::DbReader;
-use bowline_core::error::{Error, Result};
+use bowline_core::error::Result;
 use bowline_core::kv::Metadata;
 use bowline_core::options::{
     Background, BlobOptions, CompactionOptions, Compression, Durability, Limits,
@@ -47,16 +47,6 @@ pub struct DbBuilder {
     pub(crate) vfs: Arc<dyn Vfs>,
     clock: Arc<dyn Clock>,
     engine: EngineOptions,
-}
-
-/// Members would differ in what they keep: for `bowline-replica`, too.
-#[doc(hidden)]
-#[must_use]
-pub fn indexes_in_a_cluster() -> Error {
-    Error::NotSupported {
-        what: "a member of a cluster on a directory with indexes",
-        why: "a cluster does not keep them yet: drop them by `bowline graph index drop` before",
-    }
 }
 
 impl DbBuilder {
@@ -371,9 +361,7 @@ impl DbBuilder {
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         let core = Core::new(engine, around)?;
-        if !core.indexes.are_none() {
-            return Err(indexes_in_a_cluster());
-        }
+        core.indexes.refuse_member()?;
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
         // before the directory became a member's must not be found by a later opening.
         core.remove_saved_view()?;

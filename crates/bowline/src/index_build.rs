@@ -100,7 +100,8 @@ pub(crate) fn drop_index(shared: &Shared, kind: &str, attributes: &[String]) -> 
     // A builder of this index gives the lock up.
     let _leaving = shared.indexes.begin_drop(find()?.id);
     let _working = shared.indexes.working.lock();
-    remove(shared, &find()?)
+    let index = find()?;
+    remove(shared, &index)
 }
 
 pub(crate) fn create(

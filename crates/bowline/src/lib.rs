@@ -97,8 +97,6 @@ pub use bowline_types::{
     GraphStats, Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
 };
 pub use builder::DbBuilder;
-#[doc(hidden)]
-pub use builder::indexes_in_a_cluster;
 pub use check::{Check, check_files};
 pub use commit_queue::Committed;
 pub use db::Db;

@@ -299,7 +299,16 @@ mod tests {
             "y".to_owned(),
         ];
         let mut texts = vec![
-            "", "\0", "\0\0", "a", "a\0", "a\0b", "a\u{1}", "ab", "ä", &long,
+            "",
+            "\0",
+            "\0\0",
+            "a",
+            "a\0",
+            "a\0b",
+            "a\u{1}",
+            "ab",
+            "ä",
+            long.as_str(),
         ];
         texts.extend(more.iter().map(String::as_str));
         for a in &texts {

@@ -74,6 +74,17 @@ impl Indexes {
         self.set.load().kept.is_empty()
     }
 
+    /// Refuses to be a member's of a cluster: members would differ in what they keep.
+    pub fn refuse_member(&self) -> Result<()> {
+        match self.are_none() {
+            true => Ok(()),
+            false => Err(Error::NotSupported {
+                what: "a member of a cluster on a directory with indexes",
+                why: "a cluster does not keep them yet: drop them by `bowline graph index drop` before",
+            }),
+        }
+    }
+
     /// Has the builder of an index stop, if there is one.
     pub fn begin_drop(&self, id: u32) -> Leaving<'_> {
         self.leaving.lock().push(id);

@@ -20,7 +20,8 @@ use bowline_types::AttributeValue;
 /// ```
 /// use bowline::Filter;
 ///
-/// let _ = [Filter::equals(40), Filter::one_of([1, 2]), Filter::starts_with("a"), Filter::at_least(0.5)];
+/// let _ = [Filter::equals(40), Filter::one_of([1, 2]), Filter::starts_with("a")];
+/// let _ = [Filter::above(1), Filter::at_least(0.5), Filter::below("b"), Filter::at_most(true)];
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -116,6 +117,7 @@ impl Filter {
 ///     .filter("age", Filter::below(50));
 /// assert!(found.index().is_some());
 /// assert_eq!(found.run()?[0].id, BlockId(2));
+/// assert_eq!(found.limit(10).ids()?, [BlockId(2)]);
 /// # Ok::<(), bowline::Error>(())
 /// ```
 #[derive(Debug, Clone)]

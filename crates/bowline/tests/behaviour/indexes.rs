@@ -13,6 +13,13 @@ use bowline_testing::{Images, SimDisk};
 
 use crate::support::{Disk, Stage, manual};
 
+/// Settings for a disk that records everything.
+fn small() -> bowline::DbBuilder {
+    Db::builder()
+        .memtable_bytes(32 << 10)
+        .log_segment_bytes(32 << 10)
+}
+
 fn none() -> Parameters {
     Parameters::new()
 }
@@ -232,10 +239,11 @@ fn an_index_is_there_wherever_the_data_lies_and_until_it_is_dropped() {
     for stage in Stage::ALL {
         let disk = Disk::new();
         let db = disk.open(manual());
-        for id in 0..600 {
-            db.transact(|tx| tx.put_block(&person(id, &format!("name{}", id % 7))))
-                .unwrap();
-        }
+        db.transact(|tx| {
+            let mut people = (0..600).map(|id| person(id, &format!("name{}", id % 7)));
+            people.try_for_each(|block| tx.put_block(&block))
+        })
+        .unwrap();
         let index = db.create_index("person", ["name"]).unwrap();
         assert_eq!(
             db.create_index("person", ["name"]).unwrap(),
@@ -299,31 +307,31 @@ fn a_transaction_that_read_by_an_index_conflicts_with_what_it_would_have_found()
         shown.contains("Seek (p:person) by its index, age >= 30"),
         "{shown}"
     );
-    let begin = || {
+    let begin = |count: &str| {
         let mut tx = db.begin();
         tx.query(count, &none()).unwrap();
         tx.put("count", "0").unwrap();
         tx
     };
-    let tx = begin();
+    let tx = begin(count);
     put(2, 20);
     tx.commit().expect("what it did not read has changed");
-    let tx = begin();
+    let tx = begin(count);
     put(3, 30);
     assert!(
         matches!(tx.commit(), Err(Error::Conflict { .. })),
         "a phantom"
     );
-    let tx = begin();
+    let tx = begin(count);
     put(3, 31);
     assert!(
         matches!(tx.commit(), Err(Error::Conflict { .. })),
         "a change within the range"
     );
     // From then on nobody notes what is put into the range.
-    let tx = begin();
+    let tx = begin("MATCH (p:person) WHERE p.age >= 50 RETURN count(p)");
     db.drop_index("person", ["age"]).unwrap();
-    put(4, 40);
+    put(4, 60);
     assert!(
         matches!(tx.commit(), Err(Error::Conflict { .. })),
         "the index is gone"
@@ -438,9 +446,8 @@ fn an_index_is_complete_that_was_built_while_others_wrote() {
     for background in [Background::Threads, Background::Manual] {
         let builder = Db::builder().durability(Durability::Memory);
         let db = Arc::new(builder.background(background).open("memory").unwrap());
-        for id in 0..1_500 {
-            db.transact(|tx| tx.put_block(&person(id, "old"))).unwrap();
-        }
+        db.transact(|tx| (0..1_500).try_for_each(|id| tx.put_block(&person(id, "old"))))
+            .unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let writers: Vec<_> = (0..2)
             .map(|seed| {
@@ -458,14 +465,14 @@ fn an_index_is_complete_that_was_built_while_others_wrote() {
                 })
             })
             .collect();
-        let created = panic::catch_unwind(|| {
+        let created = panic::catch_unwind(panic::AssertUnwindSafe(|| {
             for _ in 0..2 {
                 db.create_index("person", ["name"]).unwrap();
                 assert_clean(&db);
                 db.drop_index("person", ["name"]).unwrap();
             }
             db.create_index("person", ["name"]).unwrap();
-        });
+        }));
         is_over.store(true, Ordering::Relaxed);
         writers.into_iter().for_each(|it| it.join().unwrap());
         created.unwrap_or_else(|cause| panic::resume_unwind(cause));
@@ -485,9 +492,7 @@ fn an_index_is_complete_that_was_built_while_others_wrote() {
 #[test]
 fn a_build_goes_on_after_every_crash() {
     let open = |disk: SimDisk| {
-        let builder = Db::builder()
-            .background(Background::Manual)
-            .memtable_bytes(16 << 10);
+        let builder = small().background(Background::Manual);
         builder.vfs(Arc::new(disk)).open("/db").unwrap()
     };
     let disk = SimDisk::new();
@@ -519,7 +524,7 @@ fn a_build_goes_on_after_every_crash() {
         tried += 1;
         let found = db.indexes();
         let is_ready = |index: &Index| index.ready_since.is_some();
-        match image.marks().iter().max() {
+        match image.marks().into_iter().max() {
             Some(1) | None => {}
             Some(2) => assert!(found.len() <= 1, "{image}"),
             _ => assert!(found.iter().any(is_ready), "{image}: {found:?}"),
@@ -548,14 +553,13 @@ fn a_build_goes_on_after_every_crash() {
 #[test]
 fn a_thread_goes_on_with_what_a_crash_left() {
     let disk = SimDisk::new();
-    let builder = || Db::builder().vfs(Arc::new(disk.clone()));
+    let builder = || small().vfs(Arc::new(disk.clone()));
     let db = builder()
         .background(Background::Manual)
         .open("/db")
         .unwrap();
-    for id in 0..300 {
-        db.transact(|tx| tx.put_block(&person(id, "a"))).unwrap();
-    }
+    db.transact(|tx| (0..300).try_for_each(|id| tx.put_block(&person(id, "a"))))
+        .unwrap();
     db.flush().unwrap();
     let first = disk.recording().len();
     db.create_index("person", ["name"]).unwrap();
@@ -563,7 +567,7 @@ fn a_thread_goes_on_with_what_a_crash_left() {
     let recording = disk.recording();
     let unfinished = (first..recording.len()).find_map(|point| {
         let killed = || Arc::new(SimDisk::killed_at(&recording, point));
-        let db = Db::builder().background(Background::Manual).vfs(killed());
+        let db = small().background(Background::Manual).vfs(killed());
         let db = db.open("/db").unwrap();
         let is_building = db
             .indexes()
@@ -572,7 +576,7 @@ fn a_thread_goes_on_with_what_a_crash_left() {
         is_building.then(killed)
     });
     let disk = unfinished.expect("a crash within the build");
-    let db = Db::builder().vfs(disk).open("/db").unwrap();
+    let db = small().vfs(disk).open("/db").unwrap();
     let deadline = std::time::Instant::now() + crate::support::TIMEOUT;
     while db.indexes()[0].ready_since.is_none() {
         assert!(std::time::Instant::now() < deadline, "nobody builds it");
