@@ -113,7 +113,7 @@ fn ids(answer: &bowline::cypher::Answer) -> Vec<String> {
 #[test]
 fn every_query_answers_as_without_an_index() {
     let mut sought = 0;
-    for seed in crate::seeds(0x1dec_5000..0x1dec_5006) {
+    for seed in crate::seeds(0x1dec_5000..0x1dec_5004) {
         let mut random = fastrand::Rng::with_seed(seed);
         let (plain, indexed) = (with_history(), with_history());
         let mut asked_at = Vec::new();
@@ -180,7 +180,7 @@ fn every_query_answers_as_without_an_index() {
             );
         }
     }
-    assert!(sought > 60, "{sought} queries were answered by an index");
+    assert!(sought > 30, "{sought} queries were answered by an index");
 }
 
 /// The filters of the library, too, at every revision.
@@ -518,7 +518,7 @@ fn a_build_goes_on_after_every_crash() {
     disk.mark(3);
     drop(db);
     let (mut unfinished, mut tried) = (0, 0);
-    let count = 120;
+    let count = 60;
     for image in &mut Images::sample_from(&disk.recording(), first, 0x1dec, count) {
         let db = open(image.build());
         tried += 1;
@@ -544,7 +544,7 @@ fn a_build_goes_on_after_every_crash() {
         assert_eq!(found.ids().unwrap().len(), expected, "{image}");
     }
     assert!(
-        unfinished > 5 && unfinished < tried,
+        unfinished > 2 && unfinished < tried,
         "{unfinished} of {tried}"
     );
 }
