@@ -91,12 +91,14 @@ impl Exit {
             E::Storage(error) => Exit::of_storage(error),
             E::Conflict { .. }
             | E::TooManyConflicts { .. }
-            | E::Contended { .. }
             | E::CompareFailed { .. }
+            | E::NotUnique { .. }
+            | E::IndexExists { .. }
             | E::LeaseExists { .. } => Exit::Conflict,
             E::MissingBlock { .. }
             | E::UnknownKind { .. }
             | E::LeaseNotFound { .. }
+            | E::IndexNotFound { .. }
             // The user has ended it, as one ends a wait.
             | E::Canceled => Exit::NotFound,
             E::EmptyKey
@@ -109,6 +111,8 @@ impl Exit {
             | E::Compacted { .. }
             | E::InvalidKind { .. }
             | E::TooManyKinds { .. }
+            | E::InvalidIndex { .. }
+            | E::BuiltNotUnique { .. }
             | E::Cycle { .. }
             | E::InvalidWeight { .. }
             | E::InvalidTtl { .. }

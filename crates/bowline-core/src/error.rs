@@ -186,6 +186,65 @@ pub enum Error {
         /// The name of the attribute.
         name: String,
     },
+    /// Attributes that no index can have.
+    #[error(
+        "no index can be by {attributes:?}: name 1 to 8 attributes, each once, of 1 to 256 bytes"
+    )]
+    InvalidIndex {
+        /// The names given.
+        attributes: String,
+    },
+    /// There is no index of this kind by these attributes.
+    #[error(
+        "no index is of the kind {kind:?} by {attributes}: it was never created, or is dropped"
+    )]
+    IndexNotFound {
+        /// The kind given.
+        kind: String,
+        /// The names given.
+        attributes: String,
+    },
+    /// An index of this kind by these attributes exists, and the one is unique and the other is not.
+    #[error(
+        "an index of the kind {kind:?} by {attributes} exists, and is {}unique: drop it before you create another",
+        if *is_unique { "" } else { "not " }
+    )]
+    IndexExists {
+        /// The kind given.
+        kind: String,
+        /// The names given.
+        attributes: String,
+        /// Whether the one that exists is unique.
+        is_unique: bool,
+    },
+    /// A block would have the same values as another one in a unique index. Nothing was written.
+    #[error(
+        "block {block} would have the same {attributes} as block {other}, and the index of the kind {kind:?} by that is unique: \
+         change or delete one of them"
+    )]
+    NotUnique {
+        /// The kind of the index.
+        kind: String,
+        /// Its attributes.
+        attributes: String,
+        /// The block that was written.
+        block: crate::BlockId,
+        /// The block that has the values.
+        other: crate::BlockId,
+    },
+    /// A unique index was to be built over blocks with the same values. There is no such index now.
+    #[error(
+        "blocks of the kind {kind:?} have the same {attributes}, so no index by that is unique; the first of them: {}",
+        pairs.iter().map(|(block, other)| format!("{block} and {other}")).collect::<Vec<_>>().join(", ")
+    )]
+    BuiltNotUnique {
+        /// The kind of the index.
+        kind: String,
+        /// Its attributes.
+        attributes: String,
+        /// Pairs of blocks with the same values, at most ten.
+        pairs: Vec<(crate::BlockId, crate::BlockId)>,
+    },
     /// A graph with a cycle has no topological order.
     #[error("the graph has a cycle: {}", cycle.iter().map(ToString::to_string).collect::<Vec<_>>().join(" -> "))]
     Cycle {

@@ -7,6 +7,7 @@
 //!   quota        what the keys below a prefix take
 //!   watch        the ring that watchers read
 //!   kv  kinds    entries, ranges, metadata, changes; names of kinds
+//!   index        indexes of blocks by attributes: definitions, keys in the order of values
 //!   graph lease  records, keys, algorithms; deadlines of leases
 //!   options  error  trees  text
 //! ```
@@ -23,6 +24,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod graph;
+pub mod index;
 pub mod kinds;
 pub mod kv;
 pub mod lease;

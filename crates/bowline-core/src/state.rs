@@ -5,6 +5,7 @@
 //! | `engine` (internal locks) | commit groups, or a member's applier | all |
 //! | `hub` (internal lock) | the publisher of a commit | watchers |
 //! | `leases`, `kinds` | commits of grants, ends, registrations | all |
+//! | `indexes` | commits that create, complete or drop one | all |
 //! | `lease_signal` | grants and the close of the database | the lease thread |
 //! | `graph_view` (internal locks) | commit groups, or a member's applier; the view's thread | graph queries |
 //! | `view_signal` | commit groups, graph queries and the close of the database | the view's thread |
@@ -21,6 +22,7 @@ use bowline_storage::vfs::Vfs;
 
 use crate::error::{Error, Result};
 use crate::graph::csr::{self, Begun, GraphChanges, GraphView, Place};
+use crate::index::Indexes;
 use crate::kinds::Kinds;
 use crate::lease::LeaseTable;
 use crate::options::Limits;
@@ -51,6 +53,7 @@ pub struct Core {
     pub hub: Hub,
     pub leases: LeaseTable,
     pub kinds: Kinds,
+    pub indexes: Indexes,
     pub graph_view: GraphView,
     pub limits: Limits,
     pub around: Surroundings,
@@ -69,6 +72,7 @@ impl Core {
     pub fn new(engine: Engine, around: Surroundings) -> Result<Core> {
         Ok(Core {
             kinds: Kinds::load(&engine)?,
+            indexes: Indexes::load(&engine)?,
             leases: LeaseTable::load(&engine, &*around.clock)?,
             hub: Hub::new(around.watch_ring_bytes),
             graph_view: GraphView::new(around.graph_view_bytes),

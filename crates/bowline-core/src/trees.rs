@@ -13,6 +13,8 @@ pub const EDGE_OUT: TreeId = TreeId(2);
 pub const EDGE_IN: TreeId = TreeId(3);
 /// Kinds and leases.
 pub const SYSTEM: TreeId = TreeId(4);
+/// Blocks by the values of attributes, and what indexes there are; see [`crate::index`].
+pub const INDEX: TreeId = TreeId(5);
 /// Whether a write to the tree takes a revision. Those of kinds, leases and alarms do not: they are written at the last one.
 #[inline]
 pub fn takes_revision(tree: TreeId) -> bool {
@@ -20,7 +22,7 @@ pub fn takes_revision(tree: TreeId) -> bool {
 }
 
 /// How many trees there are.
-pub const COUNT: usize = 5;
+pub const COUNT: usize = 6;
 
 const TAG_KIND: u8 = b'k';
 const TAG_LEASE: u8 = b'l';

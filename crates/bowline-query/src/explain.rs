@@ -12,7 +12,8 @@ use crate::error::StoreError;
 use crate::execute::Counts;
 use crate::graph::Graph;
 use crate::plan::{
-    Aggregate, CreateNode, CreateRelationship, Expansion, Expr, Kind, Plan, Remove, Set, Slot,
+    Aggregate, CreateNode, CreateRelationship, Expansion, Expr, Kind, NodeSeek, Plan, Remove,
+    SeekKeys, Set, Slot,
 };
 use crate::syntax::ast::Shortest;
 use crate::value::Name;
@@ -123,6 +124,7 @@ impl Shown<'_> {
                 let label = label.unwrap_or_default();
                 format!("Scan ({}{label}), about {count} nodes", slot(at))
             }
+            Plan::Seek { slot: at, seek, .. } => self.seek(&slot(at), seek),
             Plan::IsNode { slot: at, .. } => format!("Node ({})", slot(at)),
             Plan::Expand { expansion, .. } => self.expansion(expansion),
             Plan::Filter { predicate, .. } => format!("Filter {}", self.names.text(predicate)),
@@ -240,6 +242,36 @@ impl Shown<'_> {
             // All others have their lines above.
             other => format!("{other:?}"),
         }
+    }
+
+    fn seek(&self, slot: &str, seek: &NodeSeek) -> String {
+        let mut asked: Vec<String> = Vec::new();
+        for (name, expr) in seek.properties.iter().zip(&seek.equal) {
+            asked.push(format!("{name} = {}", self.names.text(expr)));
+        }
+        if let Some(name) = seek.properties.last() {
+            let mut ask = |operator: &str, expr: &Expr| {
+                asked.push(format!("{name} {operator} {}", self.names.text(expr)));
+            };
+            match &seek.last {
+                SeekKeys::Equal(expr) => ask("=", expr),
+                SeekKeys::In(expr) => ask("IN", expr),
+                SeekKeys::StartsWith(expr) => ask("STARTS WITH", expr),
+                SeekKeys::Between { lower, upper } => {
+                    if let Some((expr, included)) = lower {
+                        ask(if *included { ">=" } else { ">" }, expr);
+                    }
+                    if let Some((expr, included)) = upper {
+                        ask(if *included { "<=" } else { "<" }, expr);
+                    }
+                }
+            }
+        }
+        format!(
+            "Seek ({slot}:{}) by its index, {}",
+            seek.label,
+            asked.join(", ")
+        )
     }
 
     fn expansion(&self, expansion: &Expansion) -> String {

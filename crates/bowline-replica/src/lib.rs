@@ -290,8 +290,10 @@ impl Replica {
     /// floor can be ahead of the entries that are applied again.
     ///
     /// # Errors
-    /// `Storage` when the disk fails or is full.
+    /// `NotSupported` when it has indexes, which no member keeps: nothing has changed then. `Storage` when the disk fails or is
+    /// full.
     pub fn end_embedded_time(db: &Db) -> Result<()> {
+        db.core().indexes.refuse_member()?;
         let floor = db.core().engine.history_floor();
         if floor > 1 {
             let record = records::encode_number(floor);

@@ -12,6 +12,7 @@ use bowline_storage::{Clock, SystemClock};
 use crate::commit_queue::MEMBERS_MAX_BYTES;
 use crate::expiry;
 use crate::handle::Handle;
+use crate::index_build;
 use crate::reader::DbReader;
 use bowline_core::error::Result;
 use bowline_core::kv::Metadata;
@@ -360,6 +361,7 @@ impl DbBuilder {
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         let core = Core::new(engine, around)?;
+        core.indexes.refuse_member()?;
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
         // before the directory became a member's must not be found by a later opening.
         core.remove_saved_view()?;
@@ -416,6 +418,9 @@ impl DbBuilder {
             handle.start_lease_thread(expiry::run)?;
             handle.allow_view_thread();
             handle.allow_commit_thread();
+            if index_build::are_unfinished(&handle) {
+                handle.start_index_thread(index_build::run)?;
+            }
         }
         Ok(handle)
     }

@@ -1,5 +1,6 @@
 //! The consistency check of an open database: the checksums of every file, then cross-references: keys
-//! and their leases, edges and their blocks, both directions of each edge, quotas and what they count.
+//! and their leases, edges and their blocks, both directions of each edge, blocks and their entries in indexes, quotas and
+//! what they count.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -14,8 +15,9 @@ use bowline_types::{QuotaUse, Revision};
 use crate::handle::Handle;
 use crate::snapshot::Snapshot;
 use bowline_core::error::{Error, Result, show_key};
-use bowline_core::graph;
 use bowline_core::graph::csr;
+use bowline_core::graph::{self, BlockId};
+use bowline_core::index::{Definition, IndexSet, State, block_of_entry};
 use bowline_core::kv::{author, order, record};
 use bowline_core::lease::decode_grant;
 use bowline_core::quota::{self, Quotas};
@@ -160,6 +162,8 @@ pub(crate) fn check_trees(handle: &Handle, check: &mut Check) -> Result<()> {
         Pass::edges_out,
         Pass::edges_in,
         Pass::quotas,
+        Pass::index_entries,
+        Pass::indexed_blocks,
     ] {
         match part(&mut pass) {
             Ok(()) => {}
@@ -335,6 +339,77 @@ impl Pass<'_> {
                 .problem(format!("block {} {text}", show_key(key)));
             Ok(())
         })
+    }
+
+    /// Every entry is that of its block, and no two of a unique index have the same values.
+    fn index_entries(&mut self) -> Result<()> {
+        let set = IndexSet::read(&self.core.engine, self.snapshot.revision().get())?;
+        let mut last: Vec<u8> = Vec::new();
+        self.each(trees::INDEX, &[], |pass, key, _, _| {
+            if key.starts_with(&Definition::PREFIX) {
+                return Ok(());
+            }
+            let id = key.first_chunk().copied().map(u32::from_be_bytes);
+            let index = id.and_then(|id| set.get(id));
+            let (Some(index), Some(block)) = (index, block_of_entry(key)) else {
+                let text = format!("index entry {} is of no index", show_key(key));
+                pass.check.problem(text);
+                return Ok(());
+            };
+            if index.state == State::Dropped {
+                return Ok(());
+            }
+            let name = pass.index_name(index);
+            if pass.entry(index, block)?.as_deref() != Some(key) {
+                let text = format!("index {name}: an entry of block {block} is not of its values");
+                pass.check.problem(text);
+            }
+            if index.is_unique && Definition::values_of(&last) == Definition::values_of(key) {
+                let text = format!("index {name}: block {block} has the values of another block");
+                pass.check.problem(text);
+            }
+            key.clone_into(&mut last);
+            Ok(())
+        })
+    }
+
+    /// Every block has its entries in the indexes that are complete.
+    fn indexed_blocks(&mut self) -> Result<()> {
+        let mut set = IndexSet::read(&self.core.engine, self.snapshot.revision().get())?;
+        let is_ready = |index: &Arc<Definition>| matches!(index.state, State::Ready { .. });
+        set.kept.retain(is_ready);
+        if set.kept.is_empty() {
+            return Ok(());
+        }
+        self.each(trees::BLOCK, &[], |pass, key, _, bytes| {
+            for index in &set.kept {
+                if let Some(entry) = index.entry(key, bytes)
+                    && !pass.has(trees::INDEX, &entry)?
+                {
+                    let name = pass.index_name(index);
+                    let text = format!("index {name}: block {} is missing", show_key(key));
+                    pass.check.problem(text);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn index_name(&self, index: &Definition) -> String {
+        let kind = self.core.kinds.name(index.kind);
+        let kind = kind.map(|kind| kind.to_string()).unwrap_or_default();
+        format!("of {kind} by {}", index.attributes.join(", "))
+    }
+
+    /// The entry that a block should have.
+    fn entry(&self, index: &Definition, block: BlockId) -> Result<Option<Vec<u8>>> {
+        let key = graph::block_key(block);
+        let at = self.snapshot.revision().get();
+        let engine = &self.core.engine;
+        Ok(engine.read_at(trees::BLOCK, &key, at, |found| {
+            let put = found.as_ref().filter(|found| found.kind == EntryKind::Put);
+            put.and_then(|found| index.entry(&key, found.bytes()))
+        })?)
     }
 
     fn edges_out(&mut self) -> Result<()> {

@@ -88,6 +88,24 @@ impl Draft {
         self.guards.truncate(together.guards);
     }
 
+    /// The keys of the blocks that are written.
+    pub(crate) fn block_keys(&self) -> impl Iterator<Item = &[u8]> {
+        let writes = writes_with_prefix(&self.writes, trees::BLOCK, &[]);
+        writes.map(|((_, key), _)| &key[..])
+    }
+
+    /// How many writes have been made since writes that belong together began.
+    pub(crate) fn replaced_len(&self) -> usize {
+        self.replaced.as_ref().map_or(0, Vec::len)
+    }
+
+    /// The places of those writes, without so many.
+    pub(crate) fn replaced_from(&self, count: usize) -> impl Iterator<Item = &(TreeId, Vec<u8>)> {
+        let replaced = self.replaced.as_deref().unwrap_or_default();
+        let newer = replaced.get(count..).unwrap_or_default();
+        newer.iter().map(|(place, _)| place)
+    }
+
     /// The writes to the kv tree, in key order.
     pub(crate) fn kv_writes(&self) -> impl Iterator<Item = (&[u8], &Action)> {
         let writes = writes_with_prefix(&self.writes, trees::KV, &[]);

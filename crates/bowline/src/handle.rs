@@ -120,6 +120,8 @@ struct Open {
     lease_thread: Mutex<Option<JoinHandle<()>>>,
     view_thread: Mutex<LazyThread>,
     commit_thread: Mutex<LazyThread>,
+    /// Builds and clears the indexes that a crash has left unfinished.
+    index_thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A thread that is started when it is needed for the first time: the one that builds and keeps the graph view, and the
@@ -160,6 +162,7 @@ impl Handle {
             lease_thread: Mutex::new(None),
             view_thread: Mutex::default(),
             commit_thread: Mutex::default(),
+            index_thread: Mutex::default(),
         };
         Handle {
             open: Arc::new(open),
@@ -168,14 +171,23 @@ impl Handle {
 
     /// Starts the lease thread.
     pub(crate) fn start_lease_thread(&self, run: fn(&Shared)) -> Result<()> {
+        *self.open.lease_thread.lock() = Some(self.start_thread("bowline-lease", run)?);
+        Ok(())
+    }
+
+    /// Starts the thread that goes on with unfinished indexes.
+    pub(crate) fn start_index_thread(&self, run: fn(&Shared)) -> Result<()> {
+        *self.open.index_thread.lock() = Some(self.start_thread("bowline-index", run)?);
+        Ok(())
+    }
+
+    fn start_thread(&self, name: &str, run: fn(&Shared)) -> Result<JoinHandle<()>> {
         let shared = self.open.shared.clone();
-        let named = thread::Builder::new().name("bowline-lease".to_owned());
+        let named = thread::Builder::new().name(name.to_owned());
         let spawned = named.spawn(move || run(&shared));
         let path = &self.around.path;
         let failed = |error| bowline_storage::Error::io("start a thread for", path, error);
-        let thread = spawned.map_err(failed)?;
-        *self.open.lease_thread.lock() = Some(thread);
-        Ok(())
+        Ok(spawned.map_err(failed)?)
     }
 
     /// Allows a thread for the graph view.
@@ -256,6 +268,10 @@ impl Open {
         let thread = self.lease_thread.lock().take();
         if thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the lease thread panicked");
+        }
+        let thread = self.index_thread.lock().take();
+        if thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread of the indexes panicked");
         }
         let thread = std::mem::take(&mut *self.view_thread.lock());
         if let LazyThread::Running(thread) = thread

@@ -56,6 +56,8 @@ mod expiry;
 mod graph_ingest;
 mod graph_view;
 mod handle;
+mod index_build;
+mod indexes;
 mod ingest;
 mod many;
 mod query;
@@ -96,10 +98,11 @@ pub use commit_queue::Committed;
 pub use db::Db;
 pub use graph_ingest::{GraphIngest, GraphLoaded};
 pub use graph_view::{
-    BlockLabels, BlockValues, ClusteringCoefficients, Communities, Distances, Graph, KHop,
-    NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed, Triangles,
-    VisitRef, WeightedDistances,
+    BlockLabels, BlockValues, Blocks, ClusteringCoefficients, Communities, Distances, Filter,
+    Graph, KHop, NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed,
+    Triangles, VisitRef, WeightedDistances,
 };
+pub use index_build::Index;
 pub use ingest::Ingest;
 pub use read_only::check_member;
 pub use reader::{DbReader, Stats};

@@ -1,4 +1,4 @@
-//! Invalid records of the system tree, and the visibility of a lease that ends.
+//! Invalid records of the system tree, the visibility of a lease that ends, and what the check finds in indexes.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use bowline_core::write::mutation::{Action, Mutation, Mutations};
 use bowline_storage::SystemClock;
 
 use crate::commit_queue::Request;
-use crate::{Db, expiry};
+use crate::{Block, BlockId, Db, expiry};
 
 /// The next kind's number is one more than the largest registered number. With `u32::MAX` registered it
 /// overflowed; a release build assigned 0, which means no kind.
@@ -83,4 +83,49 @@ fn a_lease_is_listed_as_long_as_its_record_can_be_seen() {
     expiry::end(db.handle(), id).unwrap();
     assert!(db.handle().leases.contains(id));
     assert_eq!((db.leases().len(), db.lease(id)), (0, None));
+}
+
+/// The check finds an entry that is not of its block, one that is missing, one of no index, and equal values.
+#[test]
+fn a_missing_and_a_surplus_entry_of_an_index_are_found() {
+    let db = Db::in_memory().unwrap();
+    db.create_unique_index("person", ["name"]).unwrap();
+    let put = |id: u128, name: &str| {
+        let block = Block::new(BlockId(id), "person").attribute("name", name);
+        db.transact(|tx| tx.put_block(&block)).unwrap();
+    };
+    put(1, "a");
+    put(2, "b");
+    assert!(db.check().unwrap().is_clean());
+    let index = db.handle().indexes.now().kept[0].clone();
+    let entry = |name: &str, id: u128| {
+        let mut key = index.prefix().to_vec();
+        key.extend([0x30, name.as_bytes()[0], 0, 1]);
+        key.extend(BlockId(id).to_bytes());
+        key
+    };
+    let write = |key: &[u8], action: Action| {
+        let write = Mutation::new(trees::INDEX, key, action);
+        db.handle().commit(Request::of(write)).unwrap();
+    };
+    let put_raw = || Action::PutRaw { value: Vec::new() };
+    let problems = |expected: &[&str]| {
+        let found = db.check().unwrap().problems;
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.contains(expected), "{found}: {expected}");
+        }
+    };
+    write(&entry("a", 1), Action::Delete);
+    problems(&["is missing"]);
+    write(&entry("a", 1), put_raw());
+    write(&entry("c", 2), put_raw());
+    problems(&["is not of its values"]);
+    write(&entry("c", 2), Action::Delete);
+    write(&entry("a", 9), put_raw());
+    problems(&["is not of its values", "has the values of another"]);
+    write(&entry("a", 9), Action::Delete);
+    problems(&[]);
+    write(&[0, 0, 0, 77, 1], put_raw());
+    problems(&["is of no index"]);
 }

@@ -288,6 +288,15 @@ pub enum Graph {
   bowline graph query 'MATCH (p:person)-[:knows*1..3]->(q) RETURN count(q)' --profile --endpoints 10.0.0.1:2379
   bowline -o json graph query - --rev 5 < query.cypher")]
     Query(Queried),
+    /// Create, list and drop indexes of blocks by attributes, which queries and filters use
+    #[command(
+        subcommand,
+        after_help = "Examples:
+  bowline graph index create person name
+  bowline graph index list
+  bowline graph index drop person name"
+    )]
+    Index(Indexed),
     /// An algorithm.
     #[command(flatten)]
     Algorithm(Algorithm),
@@ -315,6 +324,49 @@ pub enum Graph {
         #[command(flatten)]
         bounds: Bounds,
     },
+}
+
+/// `bowline graph index`.
+#[derive(Debug, Subcommand)]
+pub enum Indexed {
+    /// Create an index, and build it
+    ///
+    /// A block of the kind is in it that has all of the attributes. Of several attributes all but the last have to be given to find
+    /// a block.
+    #[command(after_help = "Examples:
+  bowline graph index create person name
+  bowline graph index create host rack slot --unique")]
+    Create {
+        /// Of which kind, by which attributes.
+        #[command(flatten)]
+        of: IndexOf,
+        /// Refuse two blocks with the same values
+        #[arg(long)]
+        unique: bool,
+    },
+    /// List the indexes
+    #[command(after_help = "Examples:
+  bowline graph index list
+  bowline -o json graph index list")]
+    List,
+    /// Drop an index
+    #[command(after_help = "Examples:
+  bowline graph index drop person name")]
+    Drop {
+        /// Of which kind, by which attributes.
+        #[command(flatten)]
+        of: IndexOf,
+    },
+}
+
+/// What an index is of.
+#[derive(Debug, Clone, Args)]
+pub struct IndexOf {
+    /// The kind of its blocks
+    pub kind: String,
+    /// The attributes, in its order
+    #[arg(required = true, value_name = "ATTRIBUTE")]
+    pub attributes: Vec<String>,
 }
 
 /// Which way edges are followed.

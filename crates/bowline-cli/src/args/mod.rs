@@ -30,7 +30,8 @@ use global::{CLUSTER, DIRECTORY, PRINTED, without};
 pub use global::{ClusterOptions, LoginAs, TlsOptions};
 pub(crate) use graph::parse_json_attribute;
 pub use graph::{
-    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, Scope,
+    Block, Bounds, Direction, Edge, EdgeFilter, EdgeKey, GivenAttributes, Graph, IndexOf, Indexed,
+    Scope,
 };
 pub use graph_algorithms::Algorithm;
 pub use keys::{Cas, Del, Durability, Encoding, Get, History, Lease, Put, Range, Watch, Write};

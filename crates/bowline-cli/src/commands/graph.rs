@@ -1,5 +1,5 @@
 //! `graph neighbors|reach|path|order|components|stats|dot`; the algorithms are in [`super::graph_algorithms`], queries in
-//! [`super::query`].
+//! [`super::query`], indexes in [`super::indexes`].
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use bowline::{BlockId, Direction, Neighbor, Path, Stop, Traversal};
 
 use super::transfer::{block_item, edge_item};
-use super::{graph_algorithms, query};
+use super::{graph_algorithms, indexes, query};
 use crate::args::{Bounds, EdgeFilter, ExportFormat, Graph, Output};
 use crate::context::{Context, at_most, counted, not_found};
 use crate::exit::{Exit, Failure};
@@ -28,6 +28,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
         Graph::Order { scope } | Graph::Components { scope, .. } | Graph::Stats { scope } => scope,
         Graph::Algorithm(args) => return graph_algorithms::run(context, args),
         Graph::Query(args) => return query::run(context, args),
+        Graph::Index(args) => return indexes::run(context, args),
     };
     let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
     let graph = &target.at(scope.rev)?;
@@ -102,6 +103,7 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Graph) -> Result<(), Fai
         } => dot(context, graph, block.as_ref(), edges, bounds),
         Graph::Algorithm(args) => graph_algorithms::run(context, args),
         Graph::Query(args) => query::run(context, args),
+        Graph::Index(args) => indexes::run(context, args),
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) mod endpoints;
 pub(crate) mod graph;
 mod graph_algorithms;
 mod heaps;
+mod indexes;
 pub(crate) mod keys;
 pub(crate) mod leases;
 pub(crate) mod maintenance;

@@ -242,3 +242,45 @@ fn a_person_has_a_session_of_queries() {
     let kept = std::fs::read_to_string(&history).unwrap();
     assert!(kept.contains("$x[1]"), "{kept}");
 }
+
+#[test]
+fn indexes_are_created_listed_used_and_dropped() {
+    let place = Place::new();
+    rows(
+        &place,
+        &["UNWIND range(1, 20) AS n CREATE (:person {name: 'p' + toString(n), age: n % 3})"],
+    );
+    let index = |line: &[&str]| place.run_words(&[&["graph", "index"], line].concat());
+    let created = index(&["create", "person", "name", "--unique"]);
+    assert_eq!((created.code, created.stderr.as_str()), (0, ""));
+    let refused = index(&["create", "person", "age", "--unique"]);
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("no index by that is unique"),
+        "{}",
+        refused.stderr
+    );
+    let plan = rows(
+        &place,
+        &["MATCH (p:person {name: 'p7'}) RETURN p.age", "--explain"],
+    );
+    assert!(
+        plan.contains("Seek (p:person) by its index, name = 'p7'"),
+        "{plan}"
+    );
+    let listed = place.run_words(&["-o", "json", "graph", "index", "list"]);
+    assert!(
+        listed
+            .stdout
+            .contains(r#""attributes":["name"],"unique":"yes""#),
+        "{}",
+        listed.stdout
+    );
+    assert_eq!(index(&["drop", "person", "name"]).code, 0);
+    assert_eq!(index(&["drop", "person", "name"]).code, 1);
+    let plan = rows(
+        &place,
+        &["MATCH (p:person {name: 'p7'}) RETURN p.age", "--explain"],
+    );
+    assert!(plan.contains("Scan"), "{plan}");
+}

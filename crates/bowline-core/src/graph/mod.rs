@@ -46,7 +46,7 @@ pub mod selected;
 mod source;
 pub mod stats;
 pub mod traverse;
-mod typed;
+pub(crate) mod typed;
 pub mod view;
 pub mod visits;
 pub mod walk;

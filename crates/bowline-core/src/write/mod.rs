@@ -24,17 +24,19 @@
 //! | guards, conflicts, and what each isolation relies on | [`validate`] |
 //! | create revision, version, lease attachments, events | [`writer`] |
 //! | the records of blocks, edges and kinds; deletion of a block's edges | [`graph`] |
+//! | the entries of indexes; that no two blocks have the same unique values | [`index`] |
 //! | the record of a lease; deletion of its keys | [`lease`] |
 //!
 //! Invariants:
 //!
 //! - Batches are encoded by [`writer`] alone, but for the record of what a member has applied; blocks and
-//!   edges are encoded for them by [`graph`] alone. An ingestion writes tables and no batch; it asks
+//!   edges are encoded for them by [`graph`] alone, entries of indexes by [`index`] alone. An ingestion writes tables and no batch; it asks
 //!   [`writer`] for metadata and for attachments.
 //! - Every rule is generic over its caller and compiled for each, so that the library pays nothing for what
 //!   only the cluster needs.
 
 pub mod graph;
+pub mod index;
 pub mod lease;
 pub mod lookup;
 pub mod mutation;

@@ -10,16 +10,16 @@
 use std::collections::HashSet;
 
 use super::pattern::{PatternSlots, already_bound, conflicts};
-use super::{Compiler, Scope};
+use super::{Compiler, Scope, seek};
 use crate::error::{Detail, Error, Result};
 use crate::plan::{Expansion, Expr, Kind, Plan, Slot};
 use crate::syntax::ast::{self, Binary, ExprKind};
 use crate::value::{Name, Type};
 
 /// A condition, and the slots of this MATCH that it reads.
-struct Condition {
+pub(super) struct Condition {
     needs: HashSet<Slot>,
-    predicate: Expr,
+    pub(super) predicate: Expr,
 }
 
 /// What has been planned of a MATCH.
@@ -88,7 +88,7 @@ impl Compiler<'_> {
         progress.apply_conditions();
         let mut left: Vec<usize> = (0..patterns.len()).collect();
         while !left.is_empty() {
-            let (at, start) = self.cheapest(patterns, &slots, &left, &progress.bound)?;
+            let (at, start) = self.cheapest(patterns, &slots, &left, &progress)?;
             let pattern = left.remove(at);
             self.walk(
                 &patterns[pattern],
@@ -253,19 +253,21 @@ impl Compiler<'_> {
         patterns: &[ast::Pattern],
         slots: &[PatternSlots],
         left: &[usize],
-        bound: &HashSet<Slot>,
+        progress: &Progress,
     ) -> Result<(usize, usize)> {
+        let bound = &progress.bound;
         let mut best: Option<(u64, usize, usize)> = None;
         for (at, pattern) in left.iter().enumerate() {
             for (i, node) in patterns[*pattern].nodes.iter().enumerate() {
                 let cost = if bound.contains(&slots[*pattern].nodes[i]) {
                     0
                 } else {
-                    let label = node
-                        .labels
-                        .as_ref()
-                        .and_then(|l| l.conjunction()?.into_iter().next());
-                    1 + self.graph.node_count(label.as_deref())?
+                    let labels = labels_of(node);
+                    let of_label = 1 + self.graph.node_count(labels.first().map(|it| &**it))?;
+                    let slot = slots[*pattern].nodes[i];
+                    let conditions = &progress.conditions;
+                    let by_index = seek::cheapest(self.graph, &labels, slot, bound, conditions)?;
+                    by_index.map_or(of_label, |(cost, _)| cost.min(of_label))
                 };
                 if best.is_none_or(|(least, _, _)| cost < least) {
                     best = Some((cost, at, i));
@@ -288,7 +290,7 @@ impl Compiler<'_> {
         if pattern.shortest.is_some() {
             return self.walk_shortest(pattern, slots, scope, progress);
         }
-        self.enter(pattern, slots, start, progress);
+        self.enter(pattern, slots, start, progress)?;
         for i in start..pattern.relationships.len() {
             self.step(pattern, slots, i, false, scope, progress)?;
         }
@@ -322,20 +324,28 @@ impl Compiler<'_> {
         slots: &PatternSlots,
         start: usize,
         progress: &mut Progress,
-    ) {
+    ) -> Result<()> {
         let slot = slots.nodes[start];
         let node = &pattern.nodes[start];
-        if progress.bound.insert(slot) {
-            let label = node
-                .labels
-                .as_ref()
-                .and_then(|l| l.conjunction()?.into_iter().next());
+        if !progress.bound.contains(&slot) {
+            let labels = labels_of(node);
+            let (bound, conditions) = (&progress.bound, &progress.conditions);
+            let by_index = seek::cheapest(self.graph, &labels, slot, bound, conditions)?;
+            progress.bound.insert(slot);
             if let Some(ast::Labels::Name(label)) = &node.labels {
                 // The scan tells it.
                 let is_told = |it: &Condition| is_label_test(&it.predicate, slot, label);
                 progress.conditions.retain(|it| !is_told(it));
             }
-            progress.wrap(|input| Plan::Scan { input, slot, label });
+            let label = labels.into_iter().next();
+            progress.wrap(|input| match by_index {
+                Some((_, seek)) => Plan::Seek {
+                    input,
+                    slot,
+                    seek: Box::new(seek),
+                },
+                None => Plan::Scan { input, slot, label },
+            });
         } else {
             progress.wrap(|input| Plan::IsNode {
                 input,
@@ -344,6 +354,7 @@ impl Compiler<'_> {
             });
         }
         progress.apply_conditions();
+        Ok(())
     }
 
     fn step(
@@ -426,8 +437,8 @@ impl Compiler<'_> {
                 step.at.0,
             ));
         }
-        self.enter(pattern, slots, 0, progress);
-        self.enter(pattern, slots, 1, progress);
+        self.enter(pattern, slots, 0, progress)?;
+        self.enter(pattern, slots, 1, progress)?;
         let relationship = slots.relationships[0];
         let expansion = Expansion {
             from: slots.nodes[0],
@@ -456,6 +467,12 @@ impl Compiler<'_> {
 
 fn length(length: (Option<u64>, Option<u64>)) -> (u64, u64) {
     (length.0.unwrap_or(1), length.1.unwrap_or(u64::MAX))
+}
+
+/// The labels that a node must have, if they are a plain conjunction.
+fn labels_of(node: &ast::NodePattern) -> Vec<Name> {
+    let labels = node.labels.as_ref().and_then(ast::Labels::conjunction);
+    labels.unwrap_or_default()
 }
 
 /// Whether an expression only asks for a label of a node.

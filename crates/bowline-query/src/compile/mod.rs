@@ -24,6 +24,7 @@ mod pattern;
 mod projection;
 mod query;
 mod scope;
+mod seek;
 mod types;
 mod update;
 

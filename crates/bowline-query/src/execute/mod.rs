@@ -31,6 +31,7 @@ mod gather;
 mod merge;
 mod open;
 mod read;
+mod seek;
 mod steps;
 mod stream;
 mod write;

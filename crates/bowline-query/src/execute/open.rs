@@ -11,6 +11,7 @@ use super::read::{
     Apply, Argument, Call, Discard, Distinct, Filter, IsNode, Limit, Optional, Project, Scan, Skip,
     Union, Unwind,
 };
+use super::seek::NodeSeeks;
 use super::stream::{Input, Row};
 use super::write::{Action, Delete, Write};
 use crate::plan::Plan;
@@ -54,9 +55,11 @@ fn open_as<'p, const COUNTED: bool>(plan: &'p Plan, argument: &Row) -> Input<'p>
     }
     while let Some(plan) = chain.pop() {
         stream = match plan {
-            Plan::Scan { .. } | Plan::IsNode { .. } | Plan::Expand { .. } | Plan::Call { .. } => {
-                open_source(plan, stream)
-            }
+            Plan::Scan { .. }
+            | Plan::Seek { .. }
+            | Plan::IsNode { .. }
+            | Plan::Expand { .. }
+            | Plan::Call { .. } => open_source(plan, stream),
             Plan::Optional { .. } | Plan::Apply { .. } | Plan::Aggregate { .. } => {
                 open_inner::<COUNTED>(plan, stream, argument)
             }
@@ -107,6 +110,7 @@ fn open_source<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
             last: None,
             exhausted: false,
         }),
+        Plan::Seek { slot, seek, .. } => Box::new(NodeSeeks::new(input, *slot, seek)),
         Plan::IsNode { slot, span, .. } => Box::new(IsNode {
             input,
             slot: *slot,
@@ -126,7 +130,7 @@ fn open_source<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
             row: Row::new(),
             rows: None,
         }),
-        _ => unreachable!("`open` passes these four only"),
+        _ => unreachable!("`open` passes these five only"),
     }
 }
 

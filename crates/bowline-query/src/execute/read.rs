@@ -22,7 +22,7 @@ impl Stream for Argument {
 }
 
 /// How many nodes a page has.
-const PAGE: usize = 256;
+pub(super) const PAGE: usize = 256;
 
 pub(super) struct Scan<'p> {
     pub input: Input<'p>,

@@ -10,12 +10,16 @@
 //! - A relationship's ends exist.
 //! - A read sees all writes that were made before it through the same object.
 
+mod seek;
+
 use std::sync::Arc;
 
 use bowline_types::{BlockId, Direction};
 
 use crate::error::StoreError;
 use crate::value::{Name, NodeRecord, Properties, RelationshipId};
+
+pub use seek::{NodeIndex, Seek, SeekLast};
 
 /// What a store answers.
 pub type StoreResult<T> = Result<T, StoreError>;
@@ -60,6 +64,24 @@ pub trait Graph {
         count: usize,
         page: &mut Vec<BlockId>,
     ) -> StoreResult<()>;
+
+    /// The indexes of nodes with the label that can be asked. Plans rest on them; answers do not.
+    fn indexes(&self, _label: &str) -> StoreResult<Vec<NodeIndex>> {
+        Ok(Vec::new())
+    }
+
+    /// Appends to `page` up to `count` nodes with the label for which the index has what is asked for, each once, behind
+    /// `place`, and sets `place` behind them. There may be others among them. Fewer than `count` means that there are no
+    /// more. `false`: no index can tell, and nothing is appended; it is so at the first page or at none.
+    fn seek(
+        &self,
+        _seek: &Seek<'_>,
+        _place: &mut Option<Vec<u8>>,
+        _count: usize,
+        _page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        Ok(false)
+    }
 
     /// The node's labels and properties, if it exists.
     fn node(&self, id: BlockId) -> StoreResult<Option<Arc<NodeRecord>>>;

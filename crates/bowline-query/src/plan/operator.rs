@@ -17,6 +17,12 @@ pub(crate) enum Plan {
         slot: Slot,
         label: Option<Name>,
     },
+    /// For each row, each node that an index has for what is asked, and perhaps others: a filter follows.
+    Seek {
+        input: Box<Plan>,
+        slot: Slot,
+        seek: Box<NodeSeek>,
+    },
     /// Rows whose slot holds a node.
     IsNode {
         input: Box<Plan>,
@@ -132,6 +138,29 @@ pub(crate) enum Plan {
     },
 }
 
+/// What an index of the nodes with a label is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSeek {
+    pub label: Name,
+    /// Those of the index, in its order.
+    pub properties: Vec<Name>,
+    /// What all but the last are equal to.
+    pub equal: Vec<Expr>,
+    pub last: SeekKeys,
+}
+
+/// What the last property of an index must be. A flag is true if the bound itself is included.
+#[derive(Clone, Debug)]
+pub(crate) enum SeekKeys {
+    Equal(Expr),
+    In(Expr),
+    StartsWith(Expr),
+    Between {
+        lower: Option<(Expr, bool)>,
+        upper: Option<(Expr, bool)>,
+    },
+}
+
 /// A step, or several, from a node that the row holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Expansion {
@@ -240,6 +269,7 @@ impl Plan {
             | Plan::Foreach { input, .. }
             | Plan::Merge { input, .. }
             | Plan::Scan { input, .. }
+            | Plan::Seek { input, .. }
             | Plan::IsNode { input, .. }
             | Plan::Expand { input, .. }
             | Plan::Filter { input, .. }

@@ -41,7 +41,14 @@ impl Value {
 
     /// How two values compare by `<`, or `None` if they cannot be compared. `Some(None)` is a pair of numbers one of
     /// which is not a number: every comparison of it is false.
-    pub(crate) fn compares(&self, other: &Value) -> Option<Option<Ordering>> {
+    ///
+    /// ```
+    /// use bowline_query::Value;
+    ///
+    /// assert!(Value::Int(1).compares(&Value::Float(1.5)).flatten().unwrap().is_lt());
+    /// assert_eq!(Value::Int(1).compares(&Value::from("1")), None);
+    /// ```
+    pub fn compares(&self, other: &Value) -> Option<Option<Ordering>> {
         match (self, other) {
             (Value::Int(a), Value::Int(b)) => Some(Some(a.cmp(b))),
             (Value::Float(a), Value::Float(b)) => Some(a.partial_cmp(b)),

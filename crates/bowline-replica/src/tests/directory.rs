@@ -90,3 +90,32 @@ fn a_member_removes_a_saved_graph_view() {
     drop(Member::open(&disk, 1));
     assert!(disk.metadata(file).unwrap().is_none());
 }
+
+/// Members would not keep the index, and would read by what it was.
+#[test]
+fn a_directory_with_an_index_is_refused_until_it_is_dropped() {
+    let disk = SimDisk::new();
+    let open = || builder(Arc::new(disk.clone())).open("db").unwrap();
+    let as_member = || {
+        let options = ReplicaOptions {
+            database_id: 7,
+            file_id_base: 1 << 32,
+            locked: &mut |_| Ok(()),
+            damaged: &mut |_| Ok(false),
+            visit: &mut |_, _| Ok(()),
+        };
+        Replica::open(builder(Arc::new(disk.clone())), "db", options).map(drop)
+    };
+    let is_refused = |result: Result<()>| matches!(result, Err(Error::NotSupported { .. }));
+    let db = open();
+    db.create_index("person", ["name"]).unwrap();
+    assert!(is_refused(Replica::end_embedded_time(&db)));
+    db.flush().unwrap();
+    drop(db);
+    assert!(is_refused(as_member()));
+    let db = open();
+    db.drop_index("person", ["name"]).unwrap();
+    Replica::end_embedded_time(&db).unwrap();
+    drop(db);
+    as_member().unwrap();
+}

@@ -2,6 +2,7 @@
 //! the previous ones.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bowline_storage::TreeId;
 use bowline_storage::engine::{CommitGroup, Engine};
@@ -12,10 +13,13 @@ use smallvec::SmallVec;
 use super::Committed;
 use super::request::{Prepared, Request};
 use bowline_core::error::{Error, Result, show_key};
-use bowline_core::graph::KindId;
 use bowline_core::graph::csr::GraphChanges;
+use bowline_core::graph::{self, KindId};
+use bowline_core::index::IndexSet;
+use bowline_core::kinds::Kinds;
 use bowline_core::trees;
 use bowline_core::watch::Change;
+use bowline_core::write::index::{self, Before, Clash, IndexChanges};
 use bowline_core::write::lookup::{Lookup, Newest};
 use bowline_core::write::mutation::Action;
 use bowline_core::write::previous::Previous;
@@ -33,6 +37,9 @@ type Decided = (Outcomes, bowline_storage::Result<u64>);
 pub(super) struct Surroundings<'a> {
     pub(super) collect: Collect,
     pub(super) has_leases: &'a AtomicBool,
+    /// The indexes that are kept.
+    pub(super) indexes: &'a Arc<IndexSet>,
+    pub(super) kinds: &'a Kinds,
 }
 
 /// Buffers that groups reuse.
@@ -162,8 +169,10 @@ fn encode(
     };
     let mut deleted = 0;
     if changed {
+        let indexed = index_changes(engine, group, prepared, around)?;
         writer.begin(Revision::new(revision), around.collect);
         deleted = write_all(&prepared.request, found, writer)?;
+        indexed.write(writer);
     }
     Ok(Committed {
         revision: Revision::new(revision),
@@ -225,6 +234,67 @@ fn look_up(
     Ok(found)
 }
 
+/// What a request changes in the indexes. Refuses two blocks with the same values in a unique one.
+fn index_changes(
+    engine: &Engine,
+    group: &CommitGroup<'_>,
+    prepared: &Prepared,
+    around: Surroundings<'_>,
+) -> Result<IndexChanges> {
+    let (request, set) = (&prepared.request, around.indexes);
+    let mut changes = IndexChanges::default();
+    if set.kept.is_empty() {
+        return Ok(changes);
+    }
+    let is_same_set = Arc::ptr_eq(set, &prepared.indexed.set);
+    let looked_up_at = prepared.looked_up_at;
+    let is_current = group.last_revision() == looked_up_at.get();
+    let mut prefetched = prepared.indexed.before.iter();
+    let mut before = |key: &[u8]| match prefetched.next().filter(|_| is_same_set) {
+        Some(before) if is_current => Ok(before.clone()),
+        Some(before) => before.refresh(engine, set, key, looked_up_at),
+        None => Before::newest(engine, set, key),
+    };
+    let blocks = request
+        .writes
+        .iter()
+        .filter(|write| write.tree == trees::BLOCK);
+    for write in blocks {
+        let after = match &write.action {
+            Action::PutRaw { value } => index::entries(set, &write.key, Some(value)),
+            _ => index::entries(set, &write.key, None),
+        };
+        changes.note_block(set, &before(&write.key)?, after);
+    }
+    if let Some(reindexed) = &request.reindexed {
+        // One that was dropped meanwhile gets no entry.
+        let place = set
+            .kept
+            .iter()
+            .position(|index| index.id == reindexed.index);
+        for id in &reindexed.blocks {
+            let newest = before(&graph::block_key(*id))?;
+            if let Some((place, entry)) = place.and_then(|at| Some((at, newest.entry(at)?))) {
+                changes.note_built(&set.kept[place], entry.clone());
+            }
+        }
+    }
+    match changes.find_clash(engine)? {
+        None => Ok(changes),
+        Some(clash) => Err(not_unique(&clash, around.kinds)),
+    }
+}
+
+fn not_unique(clash: &Clash, kinds: &Kinds) -> Error {
+    let kind = kinds.name(clash.index.kind);
+    Error::NotUnique {
+        kind: kind.map(|kind| kind.to_string()).unwrap_or_default(),
+        attributes: clash.index.attributes.join(", "),
+        block: clash.block,
+        other: clash.other,
+    }
+}
+
 /// Encodes the writes of a request on top of what was found; returns the number of deleted keys.
 #[inline]
 fn write_all(request: &Request, found: Found, writer: &mut Writer<()>) -> Result<u64> {
@@ -278,6 +348,7 @@ fn tree_name(tree: TreeId) -> &'static str {
         trees::KV => "key",
         trees::BLOCK => "block",
         trees::EDGE_OUT | trees::EDGE_IN => "edge",
+        trees::INDEX => "index",
         _ => "record",
     }
 }

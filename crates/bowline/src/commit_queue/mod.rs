@@ -63,7 +63,7 @@ use bowline_core::state::Core;
 use bowline_core::write::writer::Collect;
 use decide::{Outcomes, Scratch, Surroundings, decide_all};
 use request::Prepared;
-pub(crate) use request::{Request, TreeRange};
+pub(crate) use request::{Reindexed, Request, TreeRange};
 pub(crate) use seat::Seat;
 use seat::State;
 
@@ -176,7 +176,7 @@ impl CommitQueue {
 
     fn prepare(&self, core: &Core, request: Request) -> Result<Prepared> {
         let may_be_blind = !core.hub.is_watched() && !self.has_leases.load(Ordering::Relaxed);
-        request.prepare(&core.engine, may_be_blind)
+        request.prepare(core, may_be_blind)
     }
 
     fn check_size(&self, request: &Prepared) -> Result<()> {
@@ -340,6 +340,26 @@ impl CommitQueue {
         work()
     }
 
+    /// Commits a request in place of a group, and calls `then` with its revision before any later one is decided.
+    pub(crate) fn commit_alone(
+        &self,
+        core: &Core,
+        request: Request,
+        then: impl FnOnce(Revision),
+    ) -> Result<Committed> {
+        let request = self.prepare(core, request)?;
+        self.check_size(&request)?;
+        self.lead_alone(core, || {
+            let outcome = self.run_group(core, &[&request]).pop();
+            let outcome =
+                outcome.unwrap_or_else(|| Err(internal("a commit group gave no outcome")));
+            if let Ok(committed) = &outcome {
+                then(committed.revision);
+            }
+            outcome
+        })
+    }
+
     /// Takes a seat from the front of the queue; false when others are before it.
     fn take_if_first(&self, seat: &Arc<Seat>) -> bool {
         let mut queue = self.queue.lock();
@@ -478,9 +498,12 @@ impl CommitQueue {
         let (engine, hub) = (&core.engine, &core.hub);
         let mut bytes = 0;
         let mut operations = 0;
+        // It stays while this thread leads.
+        let indexes = core.indexes.now();
         for request in requests {
-            bytes += request.encoded_bytes;
-            operations += request.operations();
+            let (its_operations, its_bytes) = request.size(&indexes);
+            operations += its_operations;
+            bytes += its_bytes;
         }
         let count = requests.len() as u64;
         let frees_all = requests.iter().all(|request| request.frees_space());
@@ -516,6 +539,8 @@ impl CommitQueue {
                 graph: core.graph_view.is_collecting(),
             },
             has_leases: &self.has_leases,
+            indexes: &indexes,
+            kinds: &core.kinds,
         };
         let (outcomes, finished) = decide_all(engine, around, group, requests, scratch);
         if let Err(error) = finished {

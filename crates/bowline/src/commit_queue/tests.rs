@@ -156,7 +156,7 @@ fn put_blindly(db: &Db, since: impl FnOnce()) {
     let put = Action::PutEntry { value, lease: None };
     let request = Request::of(Mutation::new(trees::KV, b"k", put));
     let shared = db.handle();
-    let prepared = request.prepare(&shared.engine, true).expect("a look");
+    let prepared = request.prepare(&shared.core, true).expect("a look");
     assert!(matches!(prepared.previous[..], [Previous::Unknown { .. }]));
     let committed = shared.queue.enter(&shared.core, prepared);
     assert!(committed.expect("a put").changed);

@@ -255,7 +255,7 @@ impl GraphIngest {
     ///
     /// # Errors
     /// The error of an earlier call that failed; `MissingBlock` with a block that an edge leads from or to and that does
-    /// not exist; `Closed`; `Storage` when the disk fails or is full. Nothing is committed then.
+    /// not exist; `NotSupported` where there are indexes; `Closed`; `Storage` when the disk fails or is full. Nothing is committed then.
     pub fn commit(mut self) -> Result<GraphLoaded> {
         if let Some(error) = self.failure {
             return Err(error);
@@ -266,6 +266,7 @@ impl GraphIngest {
         if records.is_empty() {
             return Ok(GraphLoaded::nothing(core));
         }
+        refuse_indexes(core)?;
         records.finish(core)?;
         let revision = {
             let pin = core.engine.pin_newest();
@@ -277,6 +278,8 @@ impl GraphIngest {
             written => Some(written?),
         };
         let committed = self.handle.queue.lead_alone(core, || {
+            // In the order of commits: one that is created later finds what is loaded here.
+            refuse_indexes(core)?;
             let ingestion = core.engine.begin_ingest()?;
             let next = ingestion.next_revision();
             let written = match written.filter(|_| revision == next) {
@@ -311,6 +314,17 @@ impl GraphIngest {
             Err(Error::Storage(bowline_storage::Error::Closed)) => Err(Error::Closed),
             committed => committed,
         }
+    }
+}
+
+/// A load writes tables, and no entries of indexes.
+fn refuse_indexes(core: &Core) -> Result<()> {
+    match core.indexes.are_none() {
+        true => Ok(()),
+        false => Err(Error::NotSupported {
+            what: "a bulk load of blocks into a database with indexes",
+            why: "it does not keep them: drop them, load, and create them again, or write in transactions",
+        }),
     }
 }
 

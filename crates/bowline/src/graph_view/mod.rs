@@ -5,6 +5,7 @@
 //! [`bowline_core::graph`]; they know neither views nor trees.
 
 mod algorithms;
+pub(crate) mod indexed;
 mod many;
 mod paths;
 pub(crate) mod queried;
@@ -33,6 +34,7 @@ use bowline_core::graph::{
     self, Block, BlockId, BlockRef, Direction, Edge, EdgeRef, KindFilter, KindId, Precedence,
     algorithms::weak_components, components, order, reach, stats,
 };
+use bowline_core::index::IndexSet;
 use bowline_core::kinds::KindNames;
 use bowline_core::state::Core;
 use bowline_core::trees;
@@ -42,6 +44,7 @@ use smallvec::SmallVec;
 pub use algorithms::{
     ClusteringCoefficients, Communities, Distances, PageRank, Triangles, WeightedDistances,
 };
+pub use indexed::{Blocks, Filter};
 pub use paths::{KHop, PathIter, SimplePaths};
 use reader::Sources;
 pub(crate) use records::{block_of, edge_of};
@@ -129,6 +132,8 @@ pub struct Graph {
     cancel: Cancel,
     /// Of the blocks and of the edges, at the first query that needs them.
     samples: [OnceLock<sample::Sample>; 2],
+    /// Those that answer at this revision, at the first question that may need one.
+    indexes: OnceLock<Arc<IndexSet>>,
 }
 
 impl Snapshot {
@@ -147,6 +152,7 @@ impl Graph {
             view: OnceLock::new(),
             names: OnceLock::new(),
             samples: Default::default(),
+            indexes: OnceLock::new(),
         }
     }
 
@@ -281,6 +287,7 @@ impl Graph {
             view: self.view.clone(),
             names: self.names.clone(),
             samples: self.samples.clone(),
+            indexes: self.indexes.clone(),
         }
     }
 
@@ -719,6 +726,15 @@ impl Graph {
 
     /// Visits the records of a tree.
     fn scan(&self, tree: TreeId, mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        self.scan_while(tree, |key, bytes| visit(key, bytes).map(|()| true))
+    }
+
+    /// Visits the records of a tree until `visit` returns false.
+    fn scan_while(
+        &self,
+        tree: TreeId,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<bool>,
+    ) -> Result<()> {
         let engine = &self.core().engine;
         let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
         let at = self.snapshot.revision();
@@ -730,7 +746,9 @@ impl Graph {
                 self.cancel.check()?;
             }
             read += 1;
-            visit(scan.key(), scan.bytes())?;
+            if !visit(scan.key(), scan.bytes())? {
+                break;
+            }
         }
         Ok(())
     }

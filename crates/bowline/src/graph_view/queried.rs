@@ -7,7 +7,10 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use bowline_query::{Name, NodeRecord, Properties, RelationshipId, StoreError, StoreResult, Value};
+use bowline_query::{
+    Name, NodeIndex, NodeRecord, Properties, RelationshipId, Seek, SeekLast, StoreError,
+    StoreResult, Value,
+};
 use bowline_storage::TreeId;
 use bowline_storage::engine::ScanDirection;
 
@@ -19,6 +22,7 @@ use bowline_core::error::Result;
 use bowline_core::graph::{
     self, AttributeRef, AttributesRef, BlockId, Direction, KindFilter, KindId,
 };
+use bowline_core::index::{Asked, Definition, KeyRange, Last};
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
 
@@ -145,7 +149,72 @@ impl Graph {
     }
 }
 
+/// What a query looks for, for an index. `None` where no index can tell.
+fn asked(seek: &Seek<'_>) -> Option<Asked> {
+    let bound = |bound: &Bound<Value>| {
+        Some(match bound {
+            Bound::Unbounded => Bound::Unbounded,
+            Bound::Included(value) => Bound::Included(value.to_attribute()?),
+            Bound::Excluded(value) => Bound::Excluded(value.to_attribute()?),
+        })
+    };
+    let all = |values: &[Value]| {
+        values
+            .iter()
+            .map(Value::to_attribute)
+            .collect::<Option<_>>()
+    };
+    let last = match seek.last {
+        SeekLast::OneOf(values) => Last::OneOf(all(values)?),
+        SeekLast::Between(lower, upper) => Last::Between(bound(lower)?, bound(upper)?),
+        SeekLast::StartsWith(text) => Last::StartsWith(text.to_string()),
+    };
+    Some(Asked {
+        equal: all(seek.equal)?,
+        last,
+    })
+}
+
+impl Graph {
+    /// The index that a query asks, and the ranges of what it looks for; `None` where no index can tell.
+    pub(crate) fn sought(&self, seek: &Seek<'_>) -> Option<(Arc<Definition>, Vec<KeyRange>)> {
+        let is_it = |index: &&Arc<Definition>| {
+            let names = index.attributes.iter().map(String::as_str);
+            names.eq(seek.properties.iter().map(|name| &**name))
+        };
+        let index = self.indexes_of(seek.label).find(is_it)?;
+        let ranges = asked(seek)?.ranges(index)?;
+        Some((index.clone(), ranges))
+    }
+}
+
 impl bowline_query::Graph for Graph {
+    fn indexes(&self, label: &str) -> StoreResult<Vec<NodeIndex>> {
+        let index = |index: &Arc<Definition>| NodeIndex {
+            properties: index
+                .attributes
+                .iter()
+                .map(|name| name.as_str().into())
+                .collect(),
+            is_unique: index.is_unique,
+        };
+        Ok(self.indexes_of(label).map(index).collect())
+    }
+
+    fn seek(
+        &self,
+        seek: &Seek<'_>,
+        place: &mut Option<Vec<u8>>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        let Some((_, ranges)) = self.sought(seek) else {
+            return Ok(false);
+        };
+        self.index_page(&ranges, place, count, page)?;
+        Ok(true)
+    }
+
     fn revision(&self) -> Option<u64> {
         Some(self.snapshot.revision().get())
     }

@@ -10,6 +10,7 @@
 
 mod algorithms;
 mod drafted;
+mod own_entries;
 mod transaction;
 
 use std::sync::Arc;

@@ -5,15 +5,20 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_query::{
-    Answer, Graph, GraphMut, Name, NodeRecord, Parameters, Properties, Query, RelationshipId,
-    StoreResult, Value,
+    Answer, Graph, GraphMut, Name, NodeIndex, NodeRecord, Parameters, Properties, Query,
+    RelationshipId, Seek, StoreResult, Value,
 };
+use bowline_storage::engine::ScanDirection;
+
+use super::own_entries::OwnEntries;
 
 use crate::graph_view::Graph as SnapshotGraph;
+use crate::graph_view::indexed::{behind, entry_block};
 use crate::graph_view::queried::{self, edges_behind, relationship};
 use crate::transaction::Transaction;
 use bowline_core::error::{Error, show_key};
 use bowline_core::graph::{self, KindFilter};
+use bowline_core::index::KeyRange;
 use bowline_core::trees;
 use bowline_types::{AttributeValue, Attributes, Block, BlockId, BlockKinds, Direction, Edge};
 
@@ -69,6 +74,7 @@ pub(super) fn run(
     let mut graph = TransactionGraph {
         counts: tx.snapshot().graph(),
         tx: RefCell::new(tx),
+        own: RefCell::default(),
     };
     let answer = query.run_mut(&mut graph, parameters);
     tx.draft_mut().end_together(together, answer.is_ok());
@@ -80,6 +86,8 @@ struct TransactionGraph<'t> {
     tx: RefCell<&'t mut Transaction>,
     /// The graph without the own writes, for the counts that plans rest on.
     counts: SnapshotGraph,
+    /// What its writes change in indexes.
+    own: RefCell<OwnEntries>,
 }
 
 /// The kinds of a block with these labels.
@@ -100,9 +108,95 @@ pub(super) fn attributes_of(properties: &Properties) -> Result<Attributes, Model
     properties.iter().map(attribute).collect()
 }
 
+impl TransactionGraph<'_> {
+    /// The blocks of ranges of an index behind a place: of the snapshot's entries those that no write hides, and the
+    /// transaction's own, in the order of keys. What was read is noted.
+    fn own_page(
+        &self,
+        ranges: &[KeyRange],
+        place: &mut Option<Vec<u8>>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<()> {
+        let mut tx = self.tx.borrow_mut();
+        let mut own = self.own.borrow_mut();
+        own.update(tx.draft(), self.counts.indexes());
+        let at = tx.snapshot_revision().get();
+        let mut found = 0;
+        for range in ranges {
+            let Some(lower) = behind(place.as_ref(), &range.0, &range.1) else {
+                continue;
+            };
+            let mut read = (
+                trees::INDEX,
+                lower.clone(),
+                Bound::Excluded(range.1.clone()),
+            );
+            let mut mine = own.range(lower.clone(), range).peekable();
+            let (from, to) = (lower, read.2.clone());
+            let engine = &tx.shared().engine;
+            let mut scan = engine.scan(trees::INDEX, from, to, at, ScanDirection::Forward);
+            let mut is_there = scan.advance().map_err(Error::from)?;
+            while found < count {
+                while is_there && own.hides(scan.key()) {
+                    is_there = scan.advance().map_err(Error::from)?;
+                }
+                let is_mine = match (mine.peek(), is_there) {
+                    (None, false) => break,
+                    (Some(key), true) => key.as_slice() < scan.key(),
+                    (key, _) => key.is_some(),
+                };
+                let key = match mine.next_if(|_| is_mine) {
+                    Some(key) => key.clone(),
+                    None => {
+                        let key = scan.key().to_vec();
+                        is_there = scan.advance().map_err(Error::from)?;
+                        key
+                    }
+                };
+                page.push(entry_block(&key)?);
+                found += 1;
+                if found == count {
+                    read.2 = Bound::Included(key.clone());
+                    *place = Some(key);
+                }
+            }
+            drop(scan);
+            tx.draft_mut().ranges.push(read);
+            if found == count {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Graph for TransactionGraph<'_> {
     fn counted_at(&self) -> Option<u64> {
         self.counts.counted_at()
+    }
+
+    fn indexes(&self, label: &str) -> StoreResult<Vec<NodeIndex>> {
+        Graph::indexes(&self.counts, label)
+    }
+
+    fn seek(
+        &self,
+        seek: &Seek<'_>,
+        place: &mut Option<Vec<u8>>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        let Some((index, ranges)) = self.counts.sought(seek) else {
+            return Ok(false);
+        };
+        // Once it is dropped, no commit says any more that it changes what was read.
+        if self.own.borrow_mut().begins_to_read(index.id) {
+            let key = (trees::INDEX, index.key().to_vec());
+            self.tx.borrow_mut().draft_mut().keys.push(key);
+        }
+        self.own_page(&ranges, place, count, page)?;
+        Ok(true)
     }
 
     fn nodes(

@@ -15,6 +15,7 @@ mod graph_ingest;
 mod graph_view;
 mod graph_view_saved;
 mod history;
+mod indexes;
 mod ingest;
 mod keys;
 mod kinds;
