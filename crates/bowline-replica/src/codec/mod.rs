@@ -20,9 +20,8 @@
 //! the new command need the new version: no member proposes it before every member has announced that
 //! version.
 //!
-//! While there are quotas, the highest bit of the version is set ([`require_quotas`]): a member that does not know of
-//! quotas would not count, and reach another state, so it must not apply any command. To such a program the version is a
-//! newer one.
+//! While there are quotas, the highest bit of the version is set ([`require_quotas`]): to a member that does not know of
+//! quotas, and so would not count, it is a newer version, of which it applies nothing.
 //!
 //! The decoder accepts exactly the encoder's output: unknown tags, excess depth, trailing bytes and unsorted
 //! names are refused, and a count is bounded by the remaining bytes. A command with an unknown tag must stop
@@ -137,9 +136,7 @@ pub fn require_quotas(encoded: &mut [u8]) {
 /// Whether commands are marked by [`require_quotas`].
 #[cfg(any(test, fuzzing))]
 pub(crate) fn requires_quotas(encoded: &[u8]) -> bool {
-    encoded
-        .first()
-        .is_some_and(|version| version & WITH_QUOTAS != 0)
+    matches!(encoded, [version, ..] if version & WITH_QUOTAS != 0)
 }
 
 /// Appends commands.
