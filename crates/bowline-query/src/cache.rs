@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bowline_types::{BlockId, Direction};
 
 use crate::execute::Limits;
-use crate::graph::{Graph, StoreResult};
+use crate::graph::{Graph, NodeIndex, Seek, StoreResult};
 use crate::prepared::Prepared;
 use crate::value::{Name, NodeRecord, Properties, RelationshipId};
 
@@ -280,6 +280,20 @@ impl Graph for Counting<'_> {
 
     fn store(&self) -> Option<&dyn std::any::Any> {
         self.graph.store()
+    }
+
+    fn indexes(&self, label: &str) -> StoreResult<Vec<NodeIndex>> {
+        self.graph.indexes(label)
+    }
+
+    fn seek(
+        &self,
+        seek: &Seek<'_>,
+        place: &mut Option<Vec<u8>>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        self.graph.seek(seek, place, count, page)
     }
 
     fn nodes(

@@ -1,5 +1,6 @@
 //! [`Blocks`]: the blocks of a kind whose attributes pass filters, by an index where one fits.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -84,10 +85,10 @@ impl Filter {
                 let mut values = values.iter();
                 values.any(|value| held.equals(&value.clone().into()) == Some(true))
             }
-            Filter::From(Bound::Included(least)) => compares(least).is_some_and(|it| it.is_ge()),
-            Filter::From(Bound::Excluded(below)) => compares(below).is_some_and(|it| it.is_gt()),
-            Filter::To(Bound::Included(most)) => compares(most).is_some_and(|it| it.is_le()),
-            Filter::To(Bound::Excluded(above)) => compares(above).is_some_and(|it| it.is_lt()),
+            Filter::From(Bound::Included(least)) => compares(least).is_some_and(Ordering::is_ge),
+            Filter::From(Bound::Excluded(below)) => compares(below).is_some_and(Ordering::is_gt),
+            Filter::To(Bound::Included(most)) => compares(most).is_some_and(Ordering::is_le),
+            Filter::To(Bound::Excluded(above)) => compares(above).is_some_and(Ordering::is_lt),
             Filter::From(Bound::Unbounded) | Filter::To(Bound::Unbounded) => !held.is_null(),
             Filter::StartsWith(start) => {
                 matches!(held, Value::Text(text) if text.starts_with(start.as_str()))

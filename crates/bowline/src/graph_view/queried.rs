@@ -4,6 +4,7 @@
 //! The first page of a block's edges comes from the graph view where it has the revision, and later pages from the trees,
 //! which can start at a key: both have the order (kind number, other block).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -189,6 +190,15 @@ impl Graph {
 }
 
 impl bowline_query::Graph for Graph {
+    /// Plans are made for the indexes that answer here.
+    fn plan_epoch(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for index in &self.indexes().kept {
+            index.id.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     fn indexes(&self, label: &str) -> StoreResult<Vec<NodeIndex>> {
         let index = |index: &Arc<Definition>| NodeIndex {
             properties: index

@@ -176,6 +176,10 @@ impl Graph for TransactionGraph<'_> {
         self.counts.counted_at()
     }
 
+    fn plan_epoch(&self) -> u64 {
+        self.counts.plan_epoch()
+    }
+
     fn indexes(&self, label: &str) -> StoreResult<Vec<NodeIndex>> {
         Graph::indexes(&self.counts, label)
     }

@@ -603,3 +603,27 @@ fn what_does_not_keep_indexes_is_refused_where_there_are_some() {
         ));
     }
 }
+
+/// Plans are held by text. One that was made before an index was created is not used after it.
+#[test]
+fn a_plan_that_is_held_follows_the_indexes() {
+    let db = Db::in_memory().unwrap();
+    let block = Block::new(BlockId(1), "person").attribute("age", 7);
+    db.transact(|tx| tx.put_block(&block)).unwrap();
+    let text = "MATCH (p:person {age: 7}) RETURN p.age";
+    let plan = || {
+        let snapshot = db.snapshot();
+        let query = snapshot.build_query(text);
+        assert_eq!(query.run(&snapshot.graph(), &none()).unwrap().rows.len(), 1);
+        query.explain(&snapshot.graph()).unwrap()
+    };
+    assert!(plan().contains("Scan"));
+    let before = db.snapshot();
+    db.create_index("person", ["age"]).unwrap();
+    assert!(plan().contains("Seek"));
+    let older = before.build_query(text).explain(&before.graph()).unwrap();
+    assert!(older.contains("Scan"), "it had none: {older}");
+    assert!(plan().contains("Seek"));
+    db.drop_index("person", ["age"]).unwrap();
+    assert!(plan().contains("Scan"));
+}
