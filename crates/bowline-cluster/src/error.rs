@@ -178,7 +178,7 @@ pub enum Error {
         /// The data directory.
         path: PathBuf,
         /// The file, the place and the damage.
-        source: bowline::Error,
+        source: Box<bowline::Error>,
     },
     /// The system refused a listening address.
     #[error("cannot listen at {address}: {reason}; is it in use?")]
@@ -224,7 +224,7 @@ impl Error {
         match &error {
             bowline::Error::Storage(cause) if cause.is_corruption() => Error::Damaged {
                 path: dir.to_owned(),
-                source: error,
+                source: Box::new(error),
             },
             _ => error.into(),
         }

@@ -224,9 +224,9 @@ pub enum Error {
     )]
     NotUnique {
         /// The kind of the index.
-        kind: String,
+        kind: Box<str>,
         /// Its attributes.
-        attributes: String,
+        attributes: Box<str>,
         /// The block that was written.
         block: crate::BlockId,
         /// The block that has the values.
@@ -239,9 +239,9 @@ pub enum Error {
     )]
     BuiltNotUnique {
         /// The kind of the index.
-        kind: String,
+        kind: Box<str>,
         /// Its attributes.
-        attributes: String,
+        attributes: Box<str>,
         /// Pairs of blocks with the same values, at most ten.
         pairs: Vec<(crate::BlockId, crate::BlockId)>,
     },

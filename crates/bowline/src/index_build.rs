@@ -205,8 +205,8 @@ fn build(shared: &Shared, index: &Definition) -> Result<()> {
     }
     remove(shared, index)?;
     Err(Error::BuiltNotUnique {
-        kind: Index::of(shared, index).kind,
-        attributes: index.attributes.join(", "),
+        kind: Index::of(shared, index).kind.into(),
+        attributes: index.attributes.join(", ").into(),
         pairs,
     })
 }

@@ -97,7 +97,8 @@ pub(super) fn of_node(error: &bowline_cluster::Error) -> Exit {
     use bowline_cluster::Error as E;
     use bowline_cluster::error::LogStoreError as L;
     match error {
-        E::Storage(error) | E::Damaged { source: error, .. } => Exit::of_database(error),
+        E::Storage(error) => Exit::of_database(error),
+        E::Damaged { source, .. } => Exit::of_database(source),
         E::Log(L::Storage(error)) => Exit::of_storage(error),
         E::Log(L::Record { .. } | L::Contradiction(_) | L::Hole { .. }) => Exit::Corrupt,
         E::Config { .. }

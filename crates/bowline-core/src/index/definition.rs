@@ -159,7 +159,7 @@ impl Definition {
 
     /// The most bytes that the key of an entry has.
     #[must_use]
-    pub fn entry_max_bytes(&self) -> u64 {
+    pub(crate) fn entry_max_bytes(&self) -> u64 {
         (4 + self.attributes.len() * key::VALUE_MAX_BYTES + 16) as u64
     }
 

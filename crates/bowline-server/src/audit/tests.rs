@@ -29,8 +29,8 @@ fn options(path: &Path, overflow: Overflow) -> AuditOptions {
     }
 }
 
-fn start(options: AuditOptions, vfs: Arc<dyn Vfs>) -> Arc<Audit> {
-    Audit::start(options, &vfs, Arc::new(SystemClock::new())).unwrap()
+fn start(options: AuditOptions, vfs: &Arc<dyn Vfs>) -> Arc<Audit> {
+    Audit::start(options, vfs, Arc::new(SystemClock::new())).unwrap()
 }
 
 /// Writes the line of a put.
@@ -249,7 +249,7 @@ fn a_file_is_its_owners_and_rotates_between_lines() {
     // What a process left that ended in the middle of a line.
     std::fs::write(&path, "{\"time\":\"2026").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let audit = start(options.clone(), vfs.clone());
+    let audit = start(options.clone(), &vfs);
     let again = Audit::start(options, &vfs, Arc::new(SystemClock::new()));
     assert!(matches!(again, Err(OpenError::InUse { .. })));
     for number in 0..40 {
@@ -287,7 +287,10 @@ async fn a_disk_that_fails_lets_calls_wait_and_be_refused_and_loses_no_line() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.log");
     let disk = FaultVfs::new(OsVfs);
-    let audit = start(options(&path, Overflow::Block), Arc::new(disk.clone()));
+    let audit = start(
+        options(&path, Overflow::Block),
+        &(Arc::new(disk.clone()) as Arc<dyn Vfs>),
+    );
     disk.add(Rule::on(Call::Write).for_ever().fail(Failure::NoSpace));
     let mut admitted = 0;
     let refused = loop {
@@ -326,7 +329,10 @@ fn a_log_that_drops_lines_counts_them() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("audit.log");
     let disk = FaultVfs::new(OsVfs);
-    let audit = start(options(&path, Overflow::Drop), Arc::new(disk.clone()));
+    let audit = start(
+        options(&path, Overflow::Drop),
+        &(Arc::new(disk.clone()) as Arc<dyn Vfs>),
+    );
     disk.add(Rule::on(Call::Write).for_ever().fail(Failure::NoSpace));
     for _ in 0..500 {
         audit.admit_now().unwrap();

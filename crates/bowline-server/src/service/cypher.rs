@@ -252,7 +252,7 @@ pub(super) async fn query(
                     ..Summary::default()
                 };
                 let end = end(summary, prepared.writes().then_some(0));
-                return told(queries, opened, Vec::new(), Vec::new(), end, ());
+                return told(queries, &opened, Vec::new(), Vec::new(), end, ());
             }
             Planned::Reads(prepared) => {
                 // An algorithm holds as much as the graph is large.
@@ -279,7 +279,7 @@ pub(super) async fn query(
         let end = end(summary, Some(attempt));
         if drafted.writes.is_empty() {
             // It has read one revision, and changed nothing.
-            return told(queries, opened, columns, rows, end, charge);
+            return told(queries, &opened, columns, rows, end, charge);
         }
         let at = opened.snapshot.revision();
         if let Some(committed) = commit(context, &caller, at, drafted).await? {
@@ -388,7 +388,7 @@ fn of_read(read: cypher::DraftRead) -> Result<CommitRead, Status> {
 /// A reply whose rows are known.
 fn told(
     queries: &Queries,
-    opened: Opened,
+    opened: &Opened,
     columns: Vec<String>,
     rows: Vec<(pb::QueryRow, usize)>,
     end: pb::QueryEnd,

@@ -190,8 +190,8 @@ mod tests {
         BlockId::from_name(name)
     }
 
-    fn is_denied<T: std::fmt::Debug>(result: Result<T, Error>) -> bool {
-        matches!(&result, Err(Error::PermissionDenied))
+    fn is_denied<T>(result: &Result<T, Error>) -> bool {
+        matches!(result, Err(Error::PermissionDenied))
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -199,17 +199,17 @@ mod tests {
         let (server, root, ann) = start().await;
         let graph = ann.graph();
         let doc = Block::new(id("d"), "doc");
-        assert!(is_denied(graph.put_block(doc.clone()).await));
+        assert!(is_denied(&graph.put_block(doc.clone()).await));
         let documents = KindPermission::new(Access::ReadWrite, "doc");
         assert!(is_denied(
-            ann.auth().role_grant_kinds("r", documents.clone()).await
+            &ann.auth().role_grant_kinds("r", documents.clone()).await
         ));
         root.auth()
             .role_grant_kinds("r", documents.clone())
             .await
             .unwrap();
         assert_eq!(ann.auth().role_kinds("r").await.unwrap(), [documents]);
-        assert!(is_denied(ann.auth().role_kinds("root").await));
+        assert!(is_denied(&ann.auth().role_kinds("root").await));
         graph.put_block(doc.clone()).await.unwrap();
         graph.put_block(Block::new(id("e"), "doc")).await.unwrap();
         let edge = Edge::new(id("d"), "doc_link", id("e"));
@@ -231,22 +231,24 @@ mod tests {
             .await
             .unwrap();
         assert!(is_denied(
-            graph.put_block(Block::new(id("t"), "secret")).await
+            &graph.put_block(Block::new(id("t"), "secret")).await
         ));
-        assert!(is_denied(graph.put_block(Block::new(id("s"), "doc")).await));
+        assert!(is_denied(
+            &graph.put_block(Block::new(id("s"), "doc")).await
+        ));
         let edge = Edge::new(id("d"), "owns", id("e"));
-        assert!(is_denied(graph.put_edge(edge).await));
-        assert!(is_denied(graph.blocks([id("d"), id("s")]).await));
-        assert!(is_denied(graph.neighbors(id("d")).await));
-        assert!(is_denied(graph.stats().await));
-        assert!(is_denied(ann.put("doc", "v").await) && is_denied(ann.get("doc").await));
+        assert!(is_denied(&graph.put_edge(edge).await));
+        assert!(is_denied(&graph.blocks([id("d"), id("s")]).await));
+        assert!(is_denied(&graph.neighbors(id("d")).await));
+        assert!(is_denied(&graph.stats().await));
+        assert!(is_denied(&ann.put("doc", "v").await) && is_denied(&ann.get("doc").await));
         // Less, and nothing.
         let reading = KindPermission::new(Access::Read, "doc");
         root.auth().role_grant_kinds("r", reading).await.unwrap();
-        assert!(is_denied(graph.put_block(doc).await));
+        assert!(is_denied(&graph.put_block(doc).await));
         graph.blocks([id("d")]).await.unwrap();
         root.auth().role_revoke_kinds("r", "doc").await.unwrap();
-        assert!(is_denied(graph.blocks([id("d")]).await));
+        assert!(is_denied(&graph.blocks([id("d")]).await));
         let again = root.auth().role_revoke_kinds("r", "doc").await;
         assert!(
             matches!(again, Err(Error::PermissionNotGranted)),

@@ -125,7 +125,7 @@ async fn answers_and_effects_are_those_of_the_library() {
     for text in QUERIES {
         let ours = library.query(text, &Parameters::new()).unwrap();
         let theirs = asked(&client, text).await;
-        let columns: Vec<_> = ours.columns.iter().map(|name| name.to_string()).collect();
+        let columns: Vec<_> = ours.columns.iter().map(ToString::to_string).collect();
         assert_eq!(theirs.columns, columns, "{text}");
         let row = |row: &Vec<cypher::Value>| row.iter().map(of_library).collect::<Vec<_>>();
         let rows: Vec<_> = ours.rows.iter().map(row).collect();

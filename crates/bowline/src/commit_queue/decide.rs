@@ -288,8 +288,8 @@ fn index_changes(
 fn not_unique(clash: &Clash, kinds: &Kinds) -> Error {
     let kind = kinds.name(clash.index.kind);
     Error::NotUnique {
-        kind: kind.map(|kind| kind.to_string()).unwrap_or_default(),
-        attributes: clash.index.attributes.join(", "),
+        kind: kind.map(|kind| kind.to_string()).unwrap_or_default().into(),
+        attributes: clash.index.attributes.join(", ").into(),
         block: clash.block,
         other: clash.other,
     }

@@ -99,7 +99,7 @@ fn condition(random: &mut fastrand::Rng) -> String {
         6 => format!("{name} > $x"),
         7 => format!("{name} <= $y"),
         8 => format!("{name} = $x AND n.b = $y"),
-        _ => format!("n.a = $x AND n.b >= $y"),
+        _ => "n.a = $x AND n.b >= $y".to_owned(),
     }
 }
 
