@@ -186,7 +186,10 @@ fn a_cluster_is_asked_as_a_directory_is() {
     let there = [&profile[..], &["--endpoints", &endpoint]].concat();
     for run in [place.run_words(&profile), served.place.run_words(&there)] {
         let told = run.stdout + &run.stderr;
-        assert!(told.contains("\n2 rows\nProject i  [2 rows, "), "{told}");
+        assert!(
+            told.contains("\n2 rows\nUnwind [1, 2] as i  [2 rows, "),
+            "{told}"
+        );
     }
 }
 
