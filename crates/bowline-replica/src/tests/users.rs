@@ -641,6 +641,8 @@ fn a_revision_has_its_author_until_its_history_is_trimmed() {
     assert_eq!(seen, [ann(11), ann(22), None, None, ann(44)]);
     let check = member.replica.db().check().unwrap();
     assert!(check.is_clean(), "{:?}", check.problems);
+    // A reader of the past keeps what is given up; nobody else is told of it.
+    let _reader = member.replica.db().snapshot_at(first).unwrap();
     let compact = by(ROOT, since, Command::Compact { revision: second });
     assert_done(&mut member, compact);
     let seen = [first, second, without, last].map(|revision| author(&member, revision));
