@@ -627,9 +627,11 @@ impl Cluster {
         self.trace.note(name(member), note);
     }
 
-    /// Copies the disk of a member as it is now.
+    /// Copies the disk of a member as it is now, if it has applied anything: a copy from before that is as good as an
+    /// empty disk, with which its process rightly stops.
     pub(crate) fn copy_disk(&mut self, member: usize) {
-        if self.members[member].is_up() {
+        let status = self.members[member].status();
+        if status.is_some_and(|status| status.applied_index > 0) {
             let id = self.ids[member];
             self.members[member].copy_disk(id);
         }
