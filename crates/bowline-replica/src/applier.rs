@@ -45,6 +45,8 @@ pub struct Applier<'a> {
     last: Revision,
     /// Whether the group holds writes that no applied record in it covers yet.
     is_unrecorded: bool,
+    /// The memory of the batches, one after the other.
+    buffer: Vec<u8>,
 }
 
 impl std::fmt::Debug for Applier<'_> {
@@ -75,6 +77,7 @@ impl<'a> Applier<'a> {
             graph: GraphChanges::default(),
             leases: Vec::new(),
             is_unrecorded: false,
+            buffer: Vec::new(),
         }
     }
 
@@ -142,7 +145,9 @@ impl<'a> Applier<'a> {
             wants_reply,
             collect,
         );
-        let planner = planner.with_writes_max(self.replica.writes_max());
+        let planner = planner
+            .with_writes_max(self.replica.writes_max())
+            .with_buffer(std::mem::take(&mut self.buffer));
         let Plan {
             batch,
             operations,
@@ -177,6 +182,7 @@ impl<'a> Applier<'a> {
             }
             self.last = revision;
         }
+        self.buffer = batch;
         for effect in effects {
             self.effect(effect, index, number + 1)?;
         }

@@ -133,7 +133,7 @@ fn commands_of_users() -> Vec<Command> {
         command: Box::new(Command::LeaseRevoke { id: 77 }),
     };
     let user = Actor::User {
-        name: name(),
+        name: name().into(),
         since: 300,
     };
     let changes = changes.into_iter().map(Command::Users);

@@ -211,7 +211,7 @@ fn session(claims: &Map<String, Value>, now_ms: u64) -> Option<Session> {
             return None;
         }
     }
-    (now_ms < expires_ms).then(|| Session::until(user.to_owned(), since, expires_ms))
+    (now_ms < expires_ms).then(|| Session::until(user, since, expires_ms))
 }
 
 /// For fuzzing: any bytes as a token.

@@ -154,7 +154,7 @@ impl Account {
 
     /// Begins the session of a user for the client's certificate. It stands for whoever has the name.
     pub(crate) fn begin_certificate_session(&self, user: &str) -> Arc<Session> {
-        let begin = || Arc::new(Session::without_token(user.to_owned(), u64::MAX));
+        let begin = || Arc::new(Session::without_token(user, u64::MAX));
         self.certificate_session.get_or_init(begin).clone()
     }
 

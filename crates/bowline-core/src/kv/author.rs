@@ -37,7 +37,8 @@ pub struct Author {
 
 /// The record of an author.
 pub fn encode(user: &str, at_ms: u64) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    let mut out = Vec::with_capacity(user.len() + 16);
+    out.push(VERSION);
     put_varint(&mut out, at_ms);
     put_bytes(&mut out, user.as_bytes());
     out

@@ -58,15 +58,13 @@ enum Step {
 /// The record of a batch; `None` when it writes each key once and in key order.
 pub fn of_batch(batch: &[u8]) -> Option<Vec<u8>> {
     let mut reader = BatchReader::new(batch)?;
-    let mut writes = Vec::new();
-    while let Ok(Some(write)) = reader.next_operation() {
-        if write.tree == trees::KV {
-            writes.push(write);
-        }
-    }
-    if writes.is_sorted_by(|a, b| a.key < b.key) {
+    let writes = std::iter::from_fn(move || reader.next_operation().ok().flatten());
+    let writes = writes.filter(|write| write.tree == trees::KV);
+    // Nearly every batch ends here, without memory.
+    if writes.clone().is_sorted_by(|a, b| a.key < b.key) {
         return None;
     }
+    let writes: Vec<_> = writes.collect();
     let mut last_writes = BTreeMap::new();
     for (number, write) in writes.iter().enumerate() {
         last_writes.insert(write.key, number);

@@ -62,6 +62,16 @@ pub struct Writer<J> {
     pub journal: J,
 }
 
+impl<J: Journal + Default> Writer<J> {
+    /// With the memory of an earlier batch.
+    pub fn with_buffer(batch: Vec<u8>) -> Writer<J> {
+        Writer {
+            batch,
+            ..Writer::default()
+        }
+    }
+}
+
 impl<J: Journal> Writer<J> {
     /// Begins a transaction.
     #[inline]

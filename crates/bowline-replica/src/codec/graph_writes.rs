@@ -15,7 +15,7 @@ use bowline_core::graph::{self, Attributes, Block, BlockKinds, Edge};
 use bowline_storage::codec::{put_bytes, put_varint};
 use bowline_types::{AttributeValue, EdgeKey, GraphWrite};
 
-use super::{Decoded, Decoder};
+use super::decoder::{Decoded, Decoder};
 
 const GRAPH_PUT_BLOCK: u8 = 1;
 const GRAPH_DELETE_BLOCK: u8 = 2;
@@ -162,7 +162,6 @@ impl Decoder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use bowline_storage::codec::Reader;
     use bowline_types::BlockId;
     use bytes::Bytes;
 
@@ -214,11 +213,7 @@ mod tests {
             // No content, no attributes.
             bytes.extend_from_slice(&[0, 0]);
             let buffer = Bytes::from(bytes);
-            let mut decoder = Decoder {
-                buffer: &buffer,
-                reader: Reader::new(&buffer),
-                base: 0,
-            };
+            let mut decoder = Decoder::new(&buffer);
             decoder.graph_write().map(|_| ())
         };
         assert_eq!(kinds(0, &[]), Ok(()));

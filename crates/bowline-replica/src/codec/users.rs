@@ -8,7 +8,8 @@
 
 use bowline_storage::codec::{put_bytes, put_varint};
 
-use super::{CUT, Decoded, Decoder, TAG_BY, TAG_BY_AT};
+use super::decoder::{CUT, Decoded, Decoder};
+use super::format::{TAG_BY, TAG_BY_AT};
 use crate::command::Command;
 use crate::users::{Actor, Permission, TokenChange, TokenHash, UsersChange};
 use crate::users::{put_permission, read_permission};
@@ -116,7 +117,7 @@ impl Decoder<'_> {
         let actor = match self.u8()? {
             ACTOR_PROCESS => Actor::Process,
             ACTOR_USER => Actor::User {
-                name: self.text()?,
+                name: self.user()?,
                 since: self.number()?,
             },
             _ => return Err("an actor that is unknown"),

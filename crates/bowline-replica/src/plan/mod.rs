@@ -35,13 +35,12 @@ use super::command::{
 use super::overlay::{Overlaid, Overlay};
 use super::range::{self, Span, entry_holds, for_each, is_below_all, is_newest};
 use super::records;
-use super::users::{Actor, Tokens, Users, UsersRefusal};
+use super::users::{Tokens, Users, UsersRefusal};
 use super::work::{self, Work};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::GraphChanges;
 use bowline_core::kinds::Kinds;
-use bowline_core::kv::author;
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
 use bowline_core::lease::{Grant, LeaseId};
@@ -250,6 +249,12 @@ impl<'a> Planner<'a> {
         self
     }
 
+    /// With a buffer for the batch.
+    pub(crate) fn with_buffer(mut self, buffer: Vec<u8>) -> Planner<'a> {
+        self.writer = Writer::with_buffer(buffer);
+        self
+    }
+
     /// Plans the command. An error is this member's, not the command's.
     pub(crate) fn plan(mut self, command: &Command) -> Result<Plan> {
         self.writer.begin(self.last + 1, self.collect);
@@ -293,18 +298,6 @@ impl<'a> Planner<'a> {
         }
         plan.reply.revision = plan.revision;
         Ok(plan)
-    }
-
-    /// Notes who makes the revision, if it is known and there is one.
-    fn note_author(&mut self, command: &Command) {
-        if let Command::By { actor, at_ms, .. } = command
-            && let (Actor::User { name, .. }, Some(at_ms)) = (actor, at_ms)
-            && self.writer.journal.is_numbered
-        {
-            let record = author::encode(name, *at_ms);
-            self.writer
-                .put_record(trees::SYSTEM, &trees::author_key(), &record);
-        }
     }
 
     /// Refuses a command with too many writes.

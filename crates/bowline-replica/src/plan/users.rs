@@ -9,6 +9,7 @@ use crate::users::{
     Actor, RecordKey, Session, TOKENS_MAX, TokenChange, TokenHash, UsersChange, UsersRefusal,
     decode_token, encode_token,
 };
+use bowline_core::kv::author;
 use bowline_core::trees;
 
 /// The most tokens that one command removes because their time is over.
@@ -34,6 +35,18 @@ impl PartialEq for TokenEffect {
 }
 
 impl Planner<'_> {
+    /// Notes who makes the revision, if it is known and there is one.
+    pub(super) fn note_author(&mut self, command: &Command) {
+        if let Command::By { actor, at_ms, .. } = command
+            && let (Actor::User { name, .. }, Some(at_ms)) = (actor, at_ms)
+            && self.writer.journal.is_numbered
+        {
+            let record = author::encode(name, *at_ms);
+            self.writer
+                .put_record(trees::SYSTEM, &trees::author_key(), &record);
+        }
+    }
+
     /// Refuses a command that a client asks for without the rights, while authentication is enabled.
     pub(super) fn check_actor(&self, actor: Option<&Actor>, command: &Command) -> Result<(), Stop> {
         let users = &self.known.users;

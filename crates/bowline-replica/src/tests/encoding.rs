@@ -154,7 +154,7 @@ fn actors_of_actors_are_refused_without_recursion() {
     for actor in [
         Actor::Process,
         Actor::User {
-            name: "ann".to_owned(),
+            name: "ann".into(),
             since: 300,
         },
     ] {
@@ -197,7 +197,7 @@ fn actors_of_actors_are_refused_without_recursion() {
 fn a_time_needs_the_version_that_knows_of_it() {
     let of = |at_ms| Command::By {
         actor: Actor::User {
-            name: "ann".to_owned(),
+            name: "ann".into(),
             since: 3,
         },
         at_ms,
@@ -211,4 +211,31 @@ fn a_time_needs_the_version_that_knows_of_it() {
         assert_eq!(commands_version(&bytes), Some(version));
         assert_eq!(decode_commands(&bytes.into()).unwrap(), [command]);
     }
+}
+
+/// The commands of one user have one copy of its name, and those of users in turns have each their own.
+#[test]
+fn commands_of_one_user_share_its_name() {
+    let of = |name: &str| Command::By {
+        actor: Actor::User {
+            name: name.into(),
+            since: 3,
+        },
+        at_ms: Some(9),
+        command: Box::new(Command::LeaseRevoke { id: 7 }),
+    };
+    let commands = ["ann", "ann", "an", "bob", "", "ann"].map(of);
+    let mut bytes = Vec::new();
+    encode_commands(commands.iter(), &mut bytes);
+    let decoded = decode_commands(&bytes.into()).unwrap();
+    assert_eq!(decoded, commands);
+    let name = |at: usize| match &decoded[at] {
+        Command::By {
+            actor: Actor::User { name, .. },
+            ..
+        } => name.as_ptr(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(name(0), name(1));
+    assert_ne!(name(1), name(5));
 }

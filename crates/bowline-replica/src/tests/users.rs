@@ -10,7 +10,7 @@ use crate::users::tests::{
 };
 
 pub(super) fn by(name: &str, since: u64, command: Command) -> Command {
-    let name = name.to_owned();
+    let name = name.into();
     Command::By {
         actor: Actor::User { name, since },
         at_ms: None,
@@ -438,7 +438,7 @@ fn a_call_is_checked_as_its_command_is() {
     assert_eq!(check(&member, &ann, "k"), Some(R::PermissionDenied));
     assert_eq!(check(&member, &ann, "w"), Some(R::PermissionDenied));
     let since = member.replica.users().revision();
-    let certified = |since| Caller::User(Arc::new(Session::without_token("ann".to_owned(), since)));
+    let certified = |since| Caller::User(Arc::new(Session::without_token("ann", since)));
     assert_eq!(check(&member, &certified(since), "a"), None);
     assert_eq!(check(&member, &certified(0), "a"), Some(R::InvalidToken));
     let root = |change| by_process(Command::Users(change));
@@ -578,7 +578,7 @@ pub(super) fn acted_command() -> impl Strategy<Value = Command> {
         1 => Just(None),
         2 => Just(Some(Actor::Process)),
         5 => (name, since).prop_map(|(name, since)| {
-            Some(Actor::User { name: name.to_owned(), since })
+            Some(Actor::User { name: name.into(), since })
         }),
     ];
     let command = prop_oneof![

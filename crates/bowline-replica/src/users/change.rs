@@ -1,5 +1,7 @@
 //! Changes of users, roles and tokens, and the actor of a command.
 
+use std::sync::Arc;
+
 use super::{Grant, Permission};
 
 /// The SHA-256 of a token.
@@ -125,7 +127,7 @@ pub enum Actor {
     /// A user.
     User {
         /// Its name.
-        name: String,
+        name: Arc<str>,
         /// The auth revision at which the user has logged in: a later user of this name is another.
         since: u64,
     },

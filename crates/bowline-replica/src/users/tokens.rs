@@ -21,7 +21,7 @@ pub(crate) const TOKENS_MAX: usize = 100_000;
 /// A user that has logged in.
 #[derive(Debug)]
 pub struct Session {
-    user: String,
+    user: Arc<str>,
     /// The auth revision at which the password was checked.
     since: u64,
     /// `None` for a session without a token.
@@ -33,9 +33,9 @@ pub struct Session {
 impl Session {
     /// The session of a user that is known without a token, by a certificate; it does not end.
     #[must_use]
-    pub fn without_token(user: String, since: u64) -> Session {
+    pub fn without_token(user: &str, since: u64) -> Session {
         Session {
-            user,
+            user: user.into(),
             since,
             token: None,
             expires_ms: AtomicU64::new(u64::MAX),
@@ -46,7 +46,7 @@ impl Session {
     /// The session of a user that is known by a signed token, which the state does not have; it ends at a time of the wall
     /// clock, in milliseconds since the Unix epoch.
     #[must_use]
-    pub fn until(user: String, since: u64, expires_ms: u64) -> Session {
+    pub fn until(user: &str, since: u64, expires_ms: u64) -> Session {
         Session {
             expires_ms: AtomicU64::new(expires_ms),
             ..Session::without_token(user, since)
@@ -184,7 +184,7 @@ pub(crate) fn encode_token(user: &str, since: u64, expires_ms: u64) -> Vec<u8> {
 pub(crate) fn decode_token(token: TokenHash, record: &[u8]) -> Option<Session> {
     let mut reader = Reader::new(record);
     let (since, expires_ms) = (reader.varint()?, reader.varint()?);
-    let user = std::str::from_utf8(reader.bytes()?).ok()?.to_owned();
+    let user = std::str::from_utf8(reader.bytes()?).ok()?.into();
     reader.is_empty().then(|| Session {
         user,
         since,

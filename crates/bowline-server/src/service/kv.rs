@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use super::answer::{Answer, Terms};
 use super::encoded::encode_if_large;
 use super::reading::turn_within;
-use super::reserved::{Reserved, reserve};
+use super::reserved::{Reserved, may_read, reserve};
 use super::stream::Stepwise;
 use super::{
     MAINTENANCE_WAIT_MAX, check, check_leader_if, check_member, check_size, long_range,
@@ -46,18 +46,20 @@ impl KvService {
         check_size(&self.context, bytes)
     }
 
-    /// Executes a transaction, with memory for its reply that is held until the message is made.
+    /// Executes a transaction, with memory for its reply that is held until the message is made. Its rights are checked
+    /// before anything is read to measure the reply; where nothing is, the execution checks them.
     async fn write(
         &self,
         caller: &Caller,
         txn: Txn,
     ) -> Result<(TxnReply, Applied, Option<Reserved>), Status> {
-        let client = self.context.client.by(caller);
-        client
-            .check_newest(&|each| needs_of_txn(&txn, each))
-            .await
-            .map_err(status)?;
-        let reserved = reserve(&self.context, &txn).await?;
+        let mut reserved = None;
+        if may_read(&txn) {
+            let client = self.context.client.by(caller);
+            let checked = client.check_newest(&|each| needs_of_txn(&txn, each)).await;
+            checked.map_err(status)?;
+            reserved = reserve(&self.context, &txn).await?;
+        }
         let (reply, applied) = write(&self.context, caller, txn).await?;
         Ok((reply, applied, reserved))
     }

@@ -83,6 +83,17 @@ fn charged_bytes(reply_bytes: u64) -> u64 {
     }
 }
 
+/// Whether a transaction may read anything for its reply.
+pub(super) fn may_read(txn: &Txn) -> bool {
+    let mut ops = txn.success.iter().chain(&txn.failure);
+    ops.any(|op| match op {
+        Op::Range(range) => !range.count_only,
+        Op::Put(put) => put.prev_kv,
+        Op::DeleteRange(delete) => delete.prev_kv,
+        Op::Txn(inner) => may_read(inner),
+    })
+}
+
 /// What the operations of a branch may read for the reply; of a nested transaction, both of its branches.
 fn add_reads(ops: &[Op], reads: &mut Vec<RangeOp>) {
     for op in ops {

@@ -194,10 +194,10 @@ fn a_token_is_of_its_record() {
     );
     assert!(session.is_valid(8999) && !session.is_valid(9000));
     let actor = Actor::User {
-        name: "ann".to_owned(),
+        name: "ann".into(),
         since: 300,
     };
     assert_eq!(session.actor(), actor);
-    let without = Session::without_token("ann".to_owned(), 3);
+    let without = Session::without_token("ann", 3);
     assert!(without.is_valid(u64::MAX - 1) && without.token().is_none());
 }

@@ -346,7 +346,7 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
     let next = COMMAND_VERSION + 1;
     let old = Command::AUTHOR_VERSION - 1;
     let ann = Actor::User {
-        name: "ann".to_owned(),
+        name: "ann".into(),
         since: 1,
     };
     let mut three = Three::start(|config| {
