@@ -109,7 +109,8 @@ fn complete_login(cluster: &mut ClusterOptions, streams: &mut Streams<'_>) -> Re
 /// Runs the program on the process's own streams.
 pub fn run_process() -> Exit {
     let mut stdin = io::stdin().lock();
-    let mut stdout = io::BufWriter::new(io::stdout().lock());
+    // Not locked: the audit log of `serve` may be written there, by a thread of its own.
+    let mut stdout = io::BufWriter::new(io::stdout());
     let mut stderr = io::stderr();
     let mut streams = Streams {
         stdin: &mut stdin,

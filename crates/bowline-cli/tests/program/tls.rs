@@ -2,7 +2,8 @@
 //! each bad file is answered with.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{ChildStderr, Stdio};
 use std::time::{Duration, Instant};
@@ -221,4 +222,71 @@ fn files_that_exist_are_kept_unless_somebody_insists() {
     assert!(said.contains("bowline cert ca --dir empty"), "{said}");
     let said = place.fails("cert server --dir pki --name a/b --host localhost", 2);
     assert!(said.contains("a/b"), "{said}");
+}
+
+/// The audit log on standard output: of calls over TLS, and of a watch through the gateway, whose client leaves it.
+/// Nothing but its lines is there, and no value. The program held the lock of its standard output, for which the thread of
+/// the log waited for ever, and the calls for that; the server did not stop either.
+#[test]
+fn the_audit_log_on_standard_output_has_what_came_over_tls_and_through_the_gateway() {
+    let place = Place::new();
+    make(&place);
+    let (port, log) = (free_ports(4), place.path("audit"));
+    let peer = format!("http://127.0.0.1:{}", port + 1);
+    let plain = format!("127.0.0.1:{}", port + 2);
+    let line = format!(
+        "serve --data-dir served --listen-client-urls https://127.0.0.1:{port},http://{plain} --listen-peer-urls {peer} \
+         --initial-advertise-peer-urls {peer} {SERVER} --trusted-ca-file pki/ca.crt --audit-log stdout"
+    );
+    let words: Vec<_> = line.split_whitespace().collect();
+    let mut command = place.command(&words);
+    let command = command.stdout(fs::File::create(&log).unwrap());
+    let mut server = Server(command.stderr(Stdio::piped()).spawn().unwrap());
+    let mut told = BufReader::new(server.0.stderr.take().unwrap()).lines();
+    assert!(told.any(|line| line.unwrap().contains("ready")));
+    let at = format!("--endpoints https://127.0.0.1:{port} {ALICE}");
+    place.ok(&format!("put greeting S3CRET {at}"));
+    place.ok(&format!("watch greeting --from 1 --count 1 {at}"));
+    let mut gateway = TcpStream::connect(&plain).unwrap();
+    let request = r#"{"create_request":{"key":"Z2F0ZXdheQ=="}}"#;
+    let head = "POST /v3/watch HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length:";
+    let head = format!("{head} {}\r\n\r\n", request.len());
+    gateway.write_all((head + request).as_bytes()).unwrap();
+    let mut replies = BufReader::new(gateway).lines();
+    assert!(replies.any(|line| line.unwrap().contains("created")));
+    drop(replies);
+    terminate(&server.0);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let status = loop {
+        match server.0.try_wait().unwrap() {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(10)),
+        }
+        assert!(Instant::now() < deadline, "the server does not stop");
+    };
+    assert!(status.success());
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(!text.contains("S3CRET"), "{text}");
+    let lines = text.lines().map(serde_json::from_str::<serde_json::Value>);
+    let lines: Vec<_> = lines.map(|line| line.expect("a line of the log")).collect();
+    let found = |method: &str, event: &str, certificate: Option<&str>| {
+        let is_meant = |line: &&serde_json::Value| {
+            let named = line["method"].as_str();
+            named.is_some_and(|of| of.ends_with(method))
+                && line["event"] == event
+                && line["certificate"].as_str() == certificate
+        };
+        let found = lines.iter().find(is_meant);
+        found.unwrap_or_else(|| panic!("no {event} of {method} of {certificate:?} in {text}"))
+    };
+    let put = found("KV/Put", "call", Some("alice"));
+    assert_eq!(
+        (&put["code"], &put["class"], &put["on"][0]["key"]),
+        (&"OK".into(), &"write".into(), &"greeting".into())
+    );
+    for (certificate, key) in [(Some("alice"), "greeting"), (None, "gateway")] {
+        let watch = found("Watch/Watch", "watch", certificate);
+        assert_eq!(watch["on"][0]["key"], key);
+        found("Watch/Watch", "unwatch", certificate);
+    }
 }
