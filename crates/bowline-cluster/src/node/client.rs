@@ -19,7 +19,7 @@ use futures_core::future::BoxFuture;
 
 use super::caller::CallerClient;
 use super::core::{Core, Leadership};
-use super::info::{LeaseStatus, MemberInfo};
+use super::info::{LeaseStatus, MemberInfo, Status};
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::proposer::{Proposer, command_bytes, is_too_deep};
 use super::reads::{Read, ReadPoint, ReadRounds};
@@ -28,33 +28,6 @@ use crate::in_place::in_place;
 use crate::peer::{self, PeerMetrics};
 use crate::raft::waiters::Applied;
 use crate::types::NodeId;
-
-/// The status of a member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    /// The cluster's id.
-    pub cluster_id: u64,
-    /// This member's id.
-    pub member_id: NodeId,
-    /// The leader, when one is known.
-    pub leader: Option<NodeId>,
-    /// The term.
-    pub term: u64,
-    /// The index of the last log entry, from 1; 0 is none.
-    pub raft_index: u64,
-    /// The index of the last applied entry, from 1; 0 is none.
-    pub applied_index: u64,
-    /// Whether this member is a learner.
-    pub is_learner: bool,
-    /// The size of all files.
-    pub size_bytes: u64,
-    /// The size of tables, blob files and memtables.
-    pub size_in_use_bytes: u64,
-    /// The newest revision.
-    pub revision: Revision,
-    /// Why the member has stopped, if it has.
-    pub failure: Option<String>,
-}
 
 /// A member's counters since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -582,6 +555,7 @@ impl LocalClient {
             raft_index: core.last_index().map_or(0, |index| index + 1),
             applied_index: core.applied_next(),
             is_learner: core.is_learner(),
+            lacks_entries: core.owes(),
             size_bytes: in_use + log_bytes.unwrap_or(0),
             size_in_use_bytes: in_use,
             revision: stats.revision,

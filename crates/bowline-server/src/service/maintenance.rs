@@ -152,6 +152,9 @@ impl Maintenance for MaintenanceService {
         if now.leader.is_none() {
             errors.push("etcdserver: no leader".to_owned());
         }
+        if now.lacks_entries {
+            errors.push("it lacks entries that it had acknowledged, and gives no vote until it has them again".to_owned());
+        }
         for (member, kind) in self.context.client.alarms() {
             let kind = match kind {
                 AlarmKind::NoSpace => "NOSPACE",

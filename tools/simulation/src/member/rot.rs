@@ -211,10 +211,9 @@ impl Member {
             }
             mended.push(damage.of);
         }
-        if self
-            .lacks
-            .is_some_and(|lacks| status.applied_index + 1 >= lacks)
-        {
+        // It gives no vote before it knows that it lacks nothing, though it may have applied everything.
+        let has_all = |lacks| status.applied_index + 1 >= lacks && !status.lacks_entries;
+        if self.lacks.is_some_and(has_all) {
             self.lacks = None;
             self.trace.note(name(self.number), "has everything again");
         }

@@ -584,8 +584,10 @@ async fn a_member_that_lost_what_it_acknowledged_does_not_vote() {
     earlier.leader_id.term = 0;
     service.acknowledged(&earlier, lost).await.unwrap();
     assert!(service.may_vote(), "the word of a leader that was deposed");
+    assert!(!behind.status().lacks_entries);
     service.acknowledged(&vote, lost).await.unwrap();
     assert!(!service.may_vote() && !service.may_lead());
+    assert!(behind.status().lacks_entries);
     drop((service, behind));
     three.stop(member).await;
     let settings = three.configs[member].clone();
@@ -609,6 +611,7 @@ async fn a_member_that_lost_what_it_acknowledged_does_not_vote() {
     three.move_leader(target).await;
     surely(&three.client(third), &put("k", "of a later term")).await;
     eventually("it votes again", || service.may_vote()).await;
+    assert!(!behind.status().lacks_entries);
     three.move_leader(id).await;
     drop((service, behind, client));
     three.shutdown().await;
