@@ -96,6 +96,12 @@ impl WatchRights {
         &self.granted
     }
 
+    /// The number of voters.
+    pub(super) fn voters(&self) -> usize {
+        let members = self.client.members();
+        members.iter().filter(|member| !member.is_learner).count()
+    }
+
     /// Whether the caller is not known yet.
     pub(super) fn is_sought(&self) -> bool {
         matches!(self.known, Known::Sought(_))

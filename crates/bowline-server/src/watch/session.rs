@@ -9,7 +9,7 @@ use bowline::Revision;
 use bowline_proto::etcdserverpb as pb;
 use pb::watch_create_request::FilterType;
 use pb::watch_request::RequestUnion;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::Watches;
 use super::index::Span;
@@ -140,7 +140,9 @@ impl WatchSession {
                 Poll::Ready(Ok(Some(delivery)))
             }
             Poll::Ready(Taken::End(status)) => Poll::Ready(match status {
-                Some(status) if status.code() != tonic::Code::Ok => Err(status),
+                Some(status) if status.code() != Code::Ok => {
+                    Err(for_elsewhere(status, self.rights.voters()))
+                }
                 _ => Ok(None),
             }),
             Poll::Pending => Poll::Pending,
@@ -230,9 +232,37 @@ impl WatchSession {
     }
 }
 
+/// What a client is told of a stream that ended as this member cannot read its files: among others, that it may go on at one
+/// of them.
+fn for_elsewhere(status: Status, voters: usize) -> Status {
+    match status.code() {
+        Code::DataLoss | Code::Internal if voters > 1 => Status::unavailable(status.message()),
+        _ => status,
+    }
+}
+
 impl Drop for WatchSession {
     fn drop(&mut self) {
         let keys = self.watches.values().map(|(key, _)| *key);
         self.shard.close(&self.state, keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_member_cannot_read_another_one_may() {
+        for (code, voters, told) in [
+            (Code::DataLoss, 1, Code::DataLoss),
+            (Code::DataLoss, 3, Code::Unavailable),
+            (Code::Internal, 1, Code::Internal),
+            (Code::Internal, 2, Code::Unavailable),
+            (Code::PermissionDenied, 3, Code::PermissionDenied),
+        ] {
+            let status = for_elsewhere(Status::new(code, "why"), voters);
+            assert_eq!((status.code(), status.message()), (told, "why"));
+        }
     }
 }

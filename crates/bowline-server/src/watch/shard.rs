@@ -10,6 +10,7 @@ use bowline_cluster::blocking;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use prost::Message;
+use tonic::Status;
 
 use super::budget::Budget;
 use super::catch_up::{self, Job, Task};
@@ -405,11 +406,18 @@ impl Shard {
         }
     }
 
-    /// Ends a watch that cannot continue.
+    /// Ends a watch that cannot continue. Where this member cannot read its files, its stream ends, and the client may go on
+    /// at another member: a watch that is canceled is over for etcd's clients.
     pub(super) fn fail(&self, state: &mut State, key: Key, error: bowline::Error) {
+        use bowline::Error as E;
         if let Some(watch) = state.remove(key) {
-            let message = canceled(watch.id, self.db.revision(), error);
-            watch.stream.queue.push(message);
+            let queue = &watch.stream.queue;
+            match error {
+                E::Storage(_) | E::InvalidRecord { .. } => {
+                    queue.end(Status::from(Fault::from(error)));
+                }
+                error => queue.push(canceled(watch.id, self.db.revision(), error)),
+            }
             state.answer_asking();
         }
     }

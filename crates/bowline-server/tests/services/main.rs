@@ -31,4 +31,5 @@ mod tls_members;
 mod users;
 mod watch_races;
 mod watches;
+mod who_may;
 mod work;

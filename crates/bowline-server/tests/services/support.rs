@@ -72,18 +72,33 @@ impl Running {
 
     /// [`Running::restarted`] with a few settings.
     pub(crate) async fn restarted_with(self, flags: &[(&str, &str)]) -> Running {
+        self.restarted_after(flags, || {}).await
+    }
+
+    /// [`Running::restarted_with`] after something has happened to its files.
+    pub(crate) async fn restarted_after(
+        self,
+        flags: &[(&str, &str)],
+        happens: impl FnOnce(),
+    ) -> Running {
         let Running {
             server,
             directory,
             peer,
         } = self;
         server.shutdown().await.unwrap();
+        happens();
         start_in(directory, peer, flags, |_| {}).await
     }
 
     /// Where its files are.
     pub(crate) fn data(&self) -> std::path::PathBuf {
         self.directory.path().join("data")
+    }
+
+    /// Where its peers would find it.
+    pub(crate) fn peer_url(&self) -> &str {
+        &self.peer
     }
 
     pub(crate) fn address(&self) -> String {

@@ -353,3 +353,49 @@ async fn a_server_that_stops_ends_its_streams() {
     assert_eq!(ended.code(), Code::Unavailable);
     assert_eq!(ended.message(), "etcdserver: server stopped");
 }
+
+/// A member that could not read a table canceled the watch, which is the end of it for etcd's clients; now its stream ends,
+/// and they go on at another member.
+#[tokio::test]
+async fn a_watch_whose_past_cannot_be_read_ends_with_its_stream() {
+    let running = start(&[]).await;
+    let mut kv = running.kv().await;
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..100 {
+        let value: String = (0..1_000).map(|_| random.alphanumeric()).collect();
+        kv.put(put("key", &value)).await.unwrap();
+    }
+    let mut maintenance = running.maintenance().await;
+    let defragment = pb::DefragmentRequest {};
+    maintenance.defragment(defragment).await.unwrap();
+    let tables = running.data().join("tables");
+    let running = running
+        .restarted_after(&[], || {
+            // That of the keys. The member needs the others to start.
+            let files = std::fs::read_dir(&tables).unwrap();
+            let files = files.map(|file| file.unwrap().path());
+            let largest = files.max_by_key(|file| file.metadata().unwrap().len());
+            let table = largest.unwrap();
+            let mut bytes = std::fs::read(&table).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 0x20;
+            std::fs::write(&table, bytes).unwrap();
+        })
+        .await;
+    let mut watching = Watching::open(&running).await;
+    let past = pb::WatchCreateRequest {
+        start_revision: 2,
+        ..of("key", "")
+    };
+    watching.create(past).await;
+    let ended = loop {
+        match watching.try_next().await {
+            Ok(Some(reply)) => assert!(!reply.canceled && reply.events.is_empty(), "{reply:?}"),
+            Ok(None) => panic!("the stream has ended without a reason"),
+            Err(status) => break status,
+        }
+    };
+    // It has no other member to go on at.
+    assert_eq!(ended.code(), Code::DataLoss, "{ended:?}");
+    assert!(ended.message().contains("damaged"), "{ended:?}");
+}
