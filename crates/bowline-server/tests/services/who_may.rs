@@ -237,6 +237,9 @@ fn encoded(method: &MethodDescriptor, json: &str) -> Bytes {
     message.encode_to_vec().into()
 }
 
+/// The one call that has nothing to say when it is let in, until somebody is elected.
+const SILENT: &str = "v3electionpb.Election/Observe";
+
 /// Makes a call, and waits for its first message or its end; `None` if there is neither for a while.
 async fn replied(
     channel: &Channel,
