@@ -153,7 +153,7 @@ impl Maintenance for MaintenanceService {
             errors.push("etcdserver: no leader".to_owned());
         }
         if now.lacks_entries {
-            errors.push("it lacks entries that it had acknowledged, and gives no vote until it has them again".to_owned());
+            errors.push("this member lacks entries that it had acknowledged: it gives no vote until it has them again".to_owned());
         }
         for (member, kind) in self.context.client.alarms() {
             let kind = match kind {

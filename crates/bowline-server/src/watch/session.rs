@@ -232,8 +232,8 @@ impl WatchSession {
     }
 }
 
-/// What a client is told of a stream that ended as this member cannot read its files: among others, that it may go on at one
-/// of them.
+/// The status of a stream that has ended because this member cannot read its files. Where there are other voters it is
+/// `UNAVAILABLE`, with which clients go on at another member.
 fn for_elsewhere(status: Status, voters: usize) -> Status {
     match status.code() {
         Code::DataLoss | Code::Internal if voters > 1 => Status::unavailable(status.message()),

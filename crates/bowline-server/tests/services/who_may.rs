@@ -77,7 +77,7 @@ const CALLS: &[(&str, Needs, &str)] = &[
     ("etcdserverpb.Maintenance/MoveLeader", Root, r#"{"targetID":"77"}"#),
     ("etcdserverpb.Maintenance/Downgrade", Root, r#"{"version":"none"}"#),
     ("etcdserverpb.Auth/AuthEnable", Root, "{}"),
-    // Last of all: see below.
+    // Not by `root` with the others, as nothing is refused after it.
     ("etcdserverpb.Auth/AuthDisable", Root, "{}"),
     ("etcdserverpb.Auth/AuthStatus", Root, "{}"),
     ("etcdserverpb.Auth/Authenticate", Nothing, r#"{"name":"ann","password":"wrong"}"#),
@@ -328,7 +328,7 @@ async fn differences(who: Who, channel: &Channel, by: &As) -> Vec<String> {
     let methods = methods();
     let mut different = Vec::new();
     for (name, needs, json) in CALLS {
-        // Whoever may do this ends the test.
+        // The test ends with it.
         if *name == "etcdserverpb.Auth/AuthDisable" && who == Who::TheRoot {
             continue;
         }
