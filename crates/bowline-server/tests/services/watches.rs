@@ -368,6 +368,8 @@ async fn a_watch_whose_past_cannot_be_read_ends_with_its_stream() {
     let mut maintenance = running.maintenance().await;
     let defragment = pb::DefragmentRequest {};
     maintenance.defragment(defragment).await.unwrap();
+    // The reply does not wait for the tables; what takes the next turn of maintenance does.
+    maintenance.hash(pb::HashRequest {}).await.unwrap();
     let tables = running.data().join("tables");
     let running = running
         .restarted_after(&[], || {
