@@ -23,7 +23,9 @@ use bowline_core::watch::Change;
 use bowline_core::write::writer::Collect;
 
 use super::command::{Command, Refusal, Reply};
-use super::plan::{Effect, LeaseEffect, Place, Plan, Planner, QuotaEffect, TokenEffect};
+use super::plan::{
+    Effect, IndexEffect, LeaseEffect, Place, Plan, Planner, QuotaEffect, TokenEffect,
+};
 use super::quota::QuotaRefusal;
 use super::{AppliedMark, ApplyState, Replica, trim_history};
 
@@ -138,7 +140,7 @@ impl<'a> Applier<'a> {
         };
         let planner = Planner::new(
             &core.engine,
-            &core.kinds,
+            (&core.kinds, &core.indexes),
             (&self.state.known, &self.replica.tokens),
             self.last,
             Place { index, term },
@@ -265,6 +267,8 @@ impl<'a> Applier<'a> {
                 self.state.known.quotas = Arc::new(quotas);
                 self.replica.show(&self.state.known);
             }
+            Effect::Index(IndexEffect::Put(index)) => core.indexes.put(index),
+            Effect::Index(IndexEffect::Removed(id)) => core.indexes.remove(id),
             Effect::Tokens(TokenEffect::Added(token, session)) => {
                 self.replica.tokens.add(token, session);
             }

@@ -12,6 +12,7 @@ use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
 use bowline_types::{BlockId, Expected, GraphWrite, Revision, Touched, show_key};
 
+use super::index::{IndexChange, IndexProgress, IndexRefusal};
 use super::quota::{QuotaChange, QuotaRefusal};
 use super::users::{Actor, TokenChange, UsersChange, UsersRefusal};
 
@@ -95,6 +96,8 @@ pub enum Command {
     Tokens(TokenChange),
     /// A change of quotas.
     Quota(QuotaChange),
+    /// A change of indexes.
+    Index(IndexChange),
     /// A command, and who asks for it. While authentication is enabled, no command of a client goes without.
     By {
         /// Who asks for it.
@@ -134,6 +137,7 @@ impl Command {
             | Command::Users(_)
             | Command::Quota(_) => true,
             Command::LeaseDeleteKeys { expired, .. } => expired.is_none(),
+            Command::Index(change) => !matches!(change, IndexChange::Step { .. }),
             Command::By { command, .. } => command.is_asked_for(),
             Command::LeaseExpire { .. }
             | Command::LeaseCheckpoint { .. }
@@ -159,6 +163,7 @@ impl Command {
             Command::LeaseDeleteKeys { .. } => 2,
             Command::Users(_) | Command::Tokens(_) => 5,
             Command::Quota(_) => 6,
+            Command::Index(_) => 8,
             Command::By { at_ms, command, .. } => {
                 let own = if at_ms.is_some() {
                     Command::AUTHOR_VERSION
@@ -175,6 +180,7 @@ impl Command {
                 };
                 let of_read = |read: &CommitRead| match read {
                     CommitRead::Blocks { .. } => 7,
+                    CommitRead::Entries { .. } => 8,
                     _ => 1,
                 };
                 let reads = commit.reads.iter().map(of_read);
@@ -189,7 +195,7 @@ impl Command {
     pub fn takes_space(&self) -> bool {
         match self {
             Command::Txn(txn) | Command::UnboundedTxn(txn) => txn.takes_space(),
-            Command::LeaseGrant { .. } => true,
+            Command::LeaseGrant { .. } | Command::Index(IndexChange::Create { .. }) => true,
             Command::Graph(writes) => writes.iter().any(takes_space),
             Command::Commit(commit) => commit.takes_space(),
             Command::By { command, .. } => command.takes_space(),
@@ -416,6 +422,15 @@ pub enum CommitRead {
         /// The last.
         last: BlockId,
     },
+    /// The entries of an index from one key to another, absent ones, too.
+    Entries {
+        /// The number of the index.
+        index: u32,
+        /// The first key.
+        first: Vec<u8>,
+        /// The first key behind them.
+        end: Vec<u8>,
+    },
     /// An edge.
     Edge {
         /// The source block.
@@ -515,6 +530,8 @@ pub enum Outcome {
         /// Whether it changed anything, and so has a revision.
         is_changed: bool,
     },
+    /// Of [`Command::Index`].
+    Index(IndexProgress),
 }
 
 /// The result of a transaction.
@@ -667,6 +684,9 @@ pub enum Refusal {
     /// A quota is used up, or a change of quotas is refused.
     #[error(transparent)]
     Quota(#[from] QuotaRefusal),
+    /// An index does not allow it, or a change of indexes is refused.
+    #[error(transparent)]
+    Index(#[from] IndexRefusal),
     /// Something exceeds a limit.
     #[error("{what} of {size} bytes is over the limit of {limit} bytes")]
     TooLarge {

@@ -6,15 +6,16 @@ use std::time::Duration;
 use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Revision, Value};
 use bytes::Bytes;
 
-use crate::codec::requires_quotas;
+use crate::codec::required;
 use crate::users::{
     Actor, Grant, Permission, TokenChange, Users, UsersChange, decode_role, decode_token,
     decode_user, encode_role, encode_token, encode_user,
 };
 use crate::{
     AlarmKind, AppliedMark, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp,
-    EdgeKey, Expectation, GraphWrite, LeaseLeft, Op, PutOp, QuotaChange, QuotaLimits, RangeOp,
-    Relation, Target, Txn, decode_commands, encode_commands, require_quotas,
+    EdgeKey, Expectation, GraphWrite, IndexChange, LeaseLeft, Op, PutOp, QuotaChange, QuotaLimits,
+    RangeOp, Relation, Target, Txn, decode_commands, encode_commands, require_indexes,
+    require_quotas,
 };
 
 /// A byte that selects the format, then commands or a member's record.
@@ -27,8 +28,12 @@ pub fn replicated(data: &[u8]) {
             if let Ok(commands) = decode_commands(&Bytes::copy_from_slice(data)) {
                 let mut again = Vec::new();
                 encode_commands(commands.iter(), &mut again);
-                if requires_quotas(data) {
+                let (quotas, indexes) = required(data);
+                if quotas {
                     require_quotas(&mut again);
+                }
+                if indexes {
+                    require_indexes(&mut again);
                 }
                 assert_eq!(again, data, "two encodings of one list of commands");
             }
@@ -245,6 +250,11 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             CommitRead::EdgesOut(a),
             CommitRead::EdgesIn(b),
             CommitRead::Blocks { first: a, last: b },
+            CommitRead::Entries {
+                index: 300,
+                first: key(),
+                end: key(),
+            },
         ],
         expectations: vec![Expectation {
             key: key(),
@@ -328,6 +338,23 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
             },
         }),
         Command::Quota(QuotaChange::Remove { prefix: Vec::new() }),
+        Command::Index(IndexChange::Create {
+            kind: "person".to_owned(),
+            attributes: vec!["name".to_owned(), "age".to_owned()],
+            is_unique: true,
+        }),
+        Command::Index(IndexChange::Drop {
+            kind: "person".to_owned(),
+            attributes: vec!["age".to_owned()],
+        }),
+        Command::Index(IndexChange::Step {
+            id: 300,
+            done: None,
+        }),
+        Command::Index(IndexChange::Step {
+            id: 1,
+            done: Some(a),
+        }),
     ];
     let commands = [&commands[..], &commands_of_users()].concat();
     let mut seeds: Vec<Vec<u8>> = (commands.iter().map(std::slice::from_ref))

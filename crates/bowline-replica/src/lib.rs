@@ -14,7 +14,7 @@
 //! Reads go through a [`DbReader`], the part of [`Db`] that reads.
 //!
 //! Modules use only modules below them: `applier`, `authorize`; `plan`, `weigh`; `range`, `present`; `needs`; `work`, `codec`,
-//! `restore`; `command`; `users`, `quota`; `overlay`, `records`, `walked`.
+//! `restore`; `command`; `users`, `quota`, `index`; `overlay`, `records`, `walked`.
 //!
 //! Invariants:
 //!
@@ -30,6 +30,7 @@ mod command;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod index;
 mod needs;
 mod overlay;
 mod plan;
@@ -62,9 +63,10 @@ use bowline_types::Revision;
 pub use applier::Applier;
 pub use codec::{
     COMMAND_VERSION, COMMANDS_MAX, DecodeError, TXN_DEPTH_MAX, commands_version, decode_commands,
-    encode_commands, require_quotas,
+    encode_commands, require_indexes, require_quotas,
 };
 pub use command::*;
+pub use index::{IndexChange, IndexProgress, IndexRefusal, NotUnique};
 pub use needs::{Need, needs, needs_of_txn};
 pub use quota::{Limited, QuotaChange, QuotaRefusal};
 pub use records::AppliedMark;
@@ -80,6 +82,7 @@ pub use bowline_types::{EdgeKey, GraphWrite, Quota, QuotaLimits, QuotaUse, Touch
 
 use bowline::{Db, DbBuilder, DbReader, TreeHashes};
 use bowline_core::error::{Error, Result, show_key};
+use bowline_core::index::State;
 use bowline_core::lease::{self, LeaseId};
 use bowline_core::options::Limits;
 use bowline_core::quota::Quotas;
@@ -290,10 +293,8 @@ impl Replica {
     /// floor can be ahead of the entries that are applied again.
     ///
     /// # Errors
-    /// `NotSupported` when it has indexes, which no member keeps: nothing has changed then. `Storage` when the disk fails or is
-    /// full.
+    /// `Storage` when the disk fails or is full.
     pub fn end_embedded_time(db: &Db) -> Result<()> {
-        db.core().indexes.refuse_member()?;
         let floor = db.core().engine.history_floor();
         if floor > 1 {
             let record = records::encode_number(floor);
@@ -334,6 +335,27 @@ impl Replica {
     #[must_use]
     pub fn has_quotas(&self) -> bool {
         !self.quotas.load().is_empty()
+    }
+
+    /// Whether there are indexes, also such as are being built or cleared. Does not block.
+    #[must_use]
+    pub fn has_indexes(&self) -> bool {
+        !self.core().indexes.now().is_empty()
+    }
+
+    /// What is left to do on an index: the next [`IndexChange::Step`]. Does not block.
+    #[must_use]
+    pub fn index_step(&self) -> Option<IndexChange> {
+        let all = self.core().indexes.now();
+        let mut unfinished = all.dropped.iter().chain(&all.kept);
+        unfinished.find_map(|index| match index.state {
+            State::Ready { .. } => None,
+            State::Dropped => Some(IndexChange::Step {
+                id: index.id,
+                done: None,
+            }),
+            State::Building { done } => Some(IndexChange::Step { id: index.id, done }),
+        })
     }
 
     /// How many commands were refused for a quota since the database was opened.
@@ -623,6 +645,7 @@ impl Replica {
         core.graph_view.forget();
         let installed = core.engine.install(frozen, directory, keeps_log)?;
         core.kinds.reload(&core.engine)?;
+        core.indexes.reload(&core.engine)?;
         core.leases.reload(&core.engine, self.core().clock())?;
         self.load(&mut state)?;
         core.hub.wake();

@@ -10,13 +10,14 @@
 //! | writes an edge | to write its kind |
 //! | deletes a block, whose edges go with it | to write all kinds |
 //! | renews a lease | to write each key of it |
-//! | changes users and roles, or quotas, or compacts | the role `root` |
+//! | changes users and roles, quotas or indexes, or compacts | the role `root` |
 //!
 //! All branches of a transaction count, whichever is executed: which one it is would tell something of the keys.
 
 use bowline_types::{BlockId, GraphWrite};
 
 use crate::command::{Command, Commit, CommitRead, CommitWrite, Op, PutOp, Txn};
+use crate::index::IndexChange;
 use crate::users::{Access, Allowed, Rights, UsersRefusal};
 
 /// A right that a call needs.
@@ -180,10 +181,12 @@ pub fn needs<'a, E>(
             .try_for_each(|write| needs_of_graph(write, each)),
         Command::Commit(commit) => needs_of_commit(commit, each),
         Command::Users(_) | Command::Quota(_) => each(Need::Root),
+        Command::Index(IndexChange::Create { .. } | IndexChange::Drop { .. }) => each(Need::Root),
         Command::LeaseExpire { .. }
         | Command::LeaseCheckpoint { .. }
         | Command::LeaseRemaining { .. }
         | Command::Tokens(_)
+        | Command::Index(IndexChange::Step { .. })
         | Command::Alarm { .. } => Ok(()),
     }
 }
@@ -240,6 +243,7 @@ fn needs_of_commit<'a, E>(
             CommitRead::Edge { kind, .. } => Need::read_kind(Some(kind)),
             CommitRead::Block(_)
             | CommitRead::Blocks { .. }
+            | CommitRead::Entries { .. }
             | CommitRead::EdgesOut(_)
             | CommitRead::EdgesIn(_) => Need::read_kind(None),
         })?;

@@ -361,7 +361,6 @@ impl DbBuilder {
         let (engine, log) =
             Engine::open_replicated(vfs, clock, around.path.clone(), options, replicated)?;
         let core = Core::new(engine, around)?;
-        core.indexes.refuse_member()?;
         // A member's state may be replaced by one of the same revision and another history. So a view that was saved
         // before the directory became a member's must not be found by a later opening.
         core.remove_saved_view()?;

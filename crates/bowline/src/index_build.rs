@@ -82,9 +82,7 @@ impl Index {
 
 fn find(shared: &Shared, kind: &str, attributes: &[String]) -> Option<Arc<Definition>> {
     let kind = shared.kinds.id(kind)?;
-    let all = shared.indexes.now();
-    let is_it = |index: &&Arc<Definition>| index.kind == kind && index.attributes == attributes;
-    all.kept.iter().find(is_it).cloned()
+    shared.indexes.now().find(kind, attributes).cloned()
 }
 
 fn not_found(kind: &str, attributes: &[String]) -> Error {

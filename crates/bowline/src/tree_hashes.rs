@@ -7,7 +7,7 @@
 //!
 //! Comparison:
 //!
-//! - `keys`, `blocks`, `edges_out` and `edges_in` depend on the revision alone.
+//! - `keys`, `blocks`, `edges_out`, `edges_in` and `indexes` depend on the revision alone.
 //! - `system` (kinds, leases, attachments, alarms, the applied record of a member) also changes
 //!   without a revision: compare it between members at the same applied index
 //!   (`Replica::tree_hashes`).
@@ -49,6 +49,8 @@ pub struct TreeHashes {
     pub edges_in: u64,
     /// Kinds, leases and their keys, alarms, and a cluster member's applied record.
     pub system: u64,
+    /// Indexes; 0 where there are none.
+    pub indexes: u64,
 }
 
 impl TreeHashes {
@@ -73,6 +75,10 @@ impl TreeHashes {
             self.system,
         ] {
             hash.update(&number.to_le_bytes());
+        }
+        // Members of earlier versions have none, and must agree.
+        if self.indexes != 0 {
+            hash.update(&self.indexes.to_le_bytes());
         }
         hash.digest().max(1)
     }
@@ -107,6 +113,7 @@ impl Snapshot {
             edges_out: self.tree_hash(trees::EDGE_OUT)?,
             edges_in: self.tree_hash(trees::EDGE_IN)?,
             system,
+            indexes: self.tree_hash(trees::INDEX)?,
         })
     }
 
@@ -145,10 +152,15 @@ impl Snapshot {
             ScanDirection::Forward,
         );
         let mut hash = Xxh3::new();
+        let mut is_empty = true;
         while scan.advance()? {
             update(&mut hash, scan.key(), scan.revision(), scan.bytes());
+            is_empty = false;
         }
-        Ok(hash.digest())
+        Ok(match is_empty && tree == trees::INDEX {
+            true => 0,
+            false => hash.digest(),
+        })
     }
 }
 

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bowline::{Block, BlockId, Direction, Edge, EdgeKey, Isolation, Revision, Value};
+use bowline::{
+    Block, BlockId, Direction, Edge, EdgeKey, Filter, Isolation, Revision, Snapshot, Value,
+};
 use bowline_cluster::{Error, LocalClient, ReadLevel};
 use bowline_replica::{
-    Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, GraphWrite, Op, OpReply,
-    Outcome, PutOp, RangeOp, RangeReply, Refusal, Relation, Target, Txn,
+    Caller, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, GraphWrite, Op,
+    OpReply, Outcome, PutOp, RangeOp, RangeReply, Refusal, Relation, Target, Txn,
 };
 use bowline_testing::linear::{Held, Operation};
 
@@ -19,6 +21,8 @@ pub(crate) const KEYS: usize = 4;
 pub(crate) const BLOCKS: usize = 2;
 /// Blocks that have edges, which no history tells of: all members have the same.
 const CROWD: u128 = 8;
+/// How many ages they have, by which there is an index now and then.
+const AGES: i64 = 12;
 
 /// A user of one member, for as long as its process lives.
 pub(crate) struct Client {
@@ -116,6 +120,7 @@ impl Client {
                 14..=15 => self.transact([at, block]).await,
                 _ if self.compacts && self.random.u8(0..8) == 0 => self.compact().await,
                 _ if self.random.bool() => self.look_around().await,
+                _ if self.random.u8(0..8) == 0 => self.change_index().await,
                 _ => self.change_edges().await,
             };
             if let Some((at, held)) = seen.filter(|(at, _)| *at < KEYS) {
@@ -292,12 +297,14 @@ impl Client {
     /// Changes blocks and edges that no history tells of.
     async fn change_edges(&mut self) -> Option<(usize, Held)> {
         let [from, to] = [(); 2].map(|()| BlockId(1000 + self.random.u128(0..CROWD)));
+        let person = |id: BlockId, age| Block::new(id, "person").attribute("age", age);
+        let [age, other_age] = [(); 2].map(|()| self.random.i64(0..AGES));
         let writes = match self.random.u8(0..8) {
             0 => vec![GraphWrite::DeleteBlock(from)],
             1..=2 => vec![GraphWrite::DeleteEdge(EdgeKey::new(from, "knows", to))],
             _ => vec![
-                GraphWrite::PutBlock(Block::new(from, "person")),
-                GraphWrite::PutBlock(Block::new(to, "person")),
+                GraphWrite::PutBlock(person(from, age)),
+                GraphWrite::PutBlock(person(to, other_age)),
                 GraphWrite::PutEdge(Edge::new(from, "knows", to)),
             ],
         };
@@ -306,10 +313,52 @@ impl Client {
         None
     }
 
+    /// Creates or drops an index of these blocks. Whoever waits for it may leave before it is built.
+    async fn change_index(&mut self) -> Option<(usize, Held)> {
+        let (kind, attributes) = ("person".to_owned(), vec!["age".to_owned()]);
+        let patience = Duration::from_millis(self.random.u64(10..3000));
+        let by = self.client.by(&Caller::Process);
+        let change = match self.random.u8(0..4) {
+            0 => by.drop_index(kind, attributes),
+            what => by.create_index(kind, attributes, what == 1),
+        };
+        // Whatever comes of it is the same on all members.
+        let _ = tokio::time::timeout(patience, change).await;
+        None
+    }
+
+    /// Where there is an index of these blocks, it finds those that have an age.
+    fn look_up(&self, snapshot: &Snapshot) -> bowline::Result<()> {
+        let graph = snapshot.graph();
+        for age in 0..AGES {
+            let of_age = graph.blocks("person").filter("age", Filter::equals(age));
+            if of_age.index().is_none() {
+                return Ok(());
+            }
+            let mut found = of_age.ids()?;
+            found.sort_unstable();
+            let mut all = Vec::new();
+            for id in (0..CROWD).map(|at| BlockId(1000 + at)) {
+                let block = graph.block(id)?;
+                let has_age = |block: Block| block.attributes.get("age") == Some(&age.into());
+                all.extend(block.is_some_and(has_age).then_some(id));
+            }
+            if found != all {
+                let (name, revision) = (&self.name, snapshot.revision());
+                self.history.fail(format!(
+                    "{name}: at revision {revision} the index has {found:?} of age {age}, and the graph {all:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Looks at the edges of these blocks, at one revision of this member: each is there from both of its ends, and
     /// both are blocks.
     async fn look_around(&self) -> Option<(usize, Held)> {
         let snapshot = self.client.db().snapshot();
+        // Damage is found, and repaired, by others.
+        self.look_up(&snapshot).ok()?;
         let graph = snapshot.graph();
         let all = (0..CROWD).map(|at| BlockId(1000 + at));
         let mut ends = [BTreeSet::new(), BTreeSet::new()];

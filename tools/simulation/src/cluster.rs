@@ -730,10 +730,31 @@ impl Cluster {
             .unwrap_or(false)
     }
 
-    /// When all members agree: watches have told everything, and all members have the same past.
+    /// Whether every index is built, or cannot be for want of space, as the first member has it.
+    pub(crate) fn indexes_are_built(&self) -> bool {
+        let client = self.members.iter().find_map(Member::client);
+        client.is_some_and(|client| {
+            let mut all = client.indexes().into_iter();
+            !client.alarms().is_empty() || all.all(|index| index.ready_since.is_some())
+        })
+    }
+
+    /// When all members agree: watches have told everything, all members have the same past, and nothing in it contradicts
+    /// anything else.
     pub(crate) fn compare_pasts(&mut self) {
         if let Err(reason) = self.subscribers.finish(&self.members) {
             self.fail(reason);
+        }
+        let mut members = self.members.iter();
+        let Some((member, client)) = members.find_map(|member| Some((member, member.client()?)))
+        else {
+            return;
+        };
+        match member.within(|| client.db().check()) {
+            Ok(report) if report.is_clean() => {}
+            found => self.fail(format!(
+                "what members agree on contradicts itself: {found:?}"
+            )),
         }
     }
 

@@ -209,13 +209,14 @@ fn agree(cluster: &mut Cluster) -> bool {
     let until = cluster.now + PROGRESS_WITHIN;
     while cluster.now < until && cluster.failure.is_none() {
         (0..500).for_each(|_| cluster.step());
-        if cluster.compare() && cluster.leases_have_ended() && cluster.operator.is_idle() {
+        let is_done = cluster.leases_have_ended() && cluster.indexes_are_built();
+        if cluster.compare() && is_done && cluster.operator.is_idle() {
             return true;
         }
     }
     if cluster.failure.is_none() {
         let reason = format!(
-            "the members differ {PROGRESS_WITHIN:?} after the clients have stopped, or have keys of leases; to be done about machines: {}",
+            "the members differ {PROGRESS_WITHIN:?} after the clients have stopped, or have keys of leases, or an index is not built; to be done about machines: {}",
             cluster.operator.left()
         );
         cluster.fail(reason);

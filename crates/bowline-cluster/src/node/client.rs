@@ -320,6 +320,12 @@ impl LocalClient {
         self.core.replica.quotas()
     }
 
+    /// The indexes of blocks in this member's state, in the order in which they were created.
+    #[must_use]
+    pub fn indexes(&self) -> Vec<bowline::Index> {
+        self.core.replica.db().indexes()
+    }
+
     /// How many commands were refused for a quota since this member has started. All members count the same ones.
     #[must_use]
     pub fn quota_refusals(&self) -> u64 {

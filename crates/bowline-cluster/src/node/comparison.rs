@@ -55,7 +55,9 @@ impl Core {
             }
             match hashes {
                 Ok(found) => {
-                    let hashes = [found.keys, found.blocks, found.edges_out, found.edges_in];
+                    // Members of earlier versions, which know of four, have no indexes.
+                    let blocks = found.blocks ^ found.indexes;
+                    let hashes = [found.keys, blocks, found.edges_out, found.edges_in];
                     *state = Some((revision, Some(hashes)));
                 }
                 Err(error) => {

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::leader_request::LeaderRequest;
 use super::space::Reserved;
-use super::{comparison, memory, repair, scrubber};
+use super::{comparison, indexing, memory, repair, scrubber};
 use crate::error::Result;
 use crate::types::NodeId;
 
@@ -43,6 +43,7 @@ pub(crate) async fn run(core: Arc<Core>) {
             scrubber::run(&core),
             comparison::run(&core),
             memory::run(&core),
+            indexing::run(&core),
         )
     };
     tokio::select! {

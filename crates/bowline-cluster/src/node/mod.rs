@@ -21,6 +21,7 @@
 //! | `reads` | the three read levels |
 //! | `abdication`, `suspension` | when the leader's lease is not valid |
 //! | `leader`, `leader_request`, `service` | requests to the leader, from this member and from others |
+//! | `indexing` | indexes of blocks: the steps in which members build and clear them |
 //! | `space` | the quota, before a request reaches the log |
 //! | `lessor`, `maintenance` | background tasks: leases, membership, the log |
 
@@ -36,6 +37,7 @@ mod damage;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod heavy_turns;
+mod indexing;
 mod info;
 mod leader;
 mod leader_request;

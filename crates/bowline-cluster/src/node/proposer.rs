@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bowline_replica::{COMMANDS_MAX, Command};
+use bowline_replica::{COMMANDS_MAX, Command, IndexChange};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
@@ -232,10 +232,23 @@ pub fn command_bytes(command: &Command) -> usize {
             _ => 0,
         }
     }
+    fn index_change(change: &IndexChange) -> usize {
+        match change {
+            IndexChange::Create {
+                kind, attributes, ..
+            }
+            | IndexChange::Drop { kind, attributes } => {
+                let names: usize = attributes.iter().map(|name| name.len() + 4).sum();
+                64 + kind.len() + names
+            }
+            _ => 32,
+        }
+    }
     match command {
         Command::By { command, .. } => 64 + command_bytes(command),
         Command::Users(_) | Command::Tokens(_) => 512,
         Command::Quota(change) => 64 + change.prefix().len(),
+        Command::Index(change) => index_change(change),
         Command::Txn(t) | Command::UnboundedTxn(t) => txn(t),
         Command::Graph(writes) => writes.iter().map(|write| graph_write(write) + 48).sum(),
         Command::Commit(commit) => {
@@ -245,6 +258,7 @@ pub fn command_bytes(command: &Command) -> usize {
                 CommitRead::Edge { kind, .. } => 32 + kind.len(),
                 CommitRead::Block(_) | CommitRead::EdgesOut(_) | CommitRead::EdgesIn(_) => 16,
                 CommitRead::Blocks { .. } => 32,
+                CommitRead::Entries { first, end, .. } => 8 + first.len() + end.len(),
             };
             let write = |write: &CommitWrite| match write {
                 CommitWrite::Put { key, value, .. } => key.len() + value.len(),

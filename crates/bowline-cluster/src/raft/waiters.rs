@@ -22,7 +22,9 @@ use std::collections::HashMap;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use bowline_replica::{Command, Reply, decode_commands, encode_commands, require_quotas};
+use bowline_replica::{
+    Command, Replica, Reply, decode_commands, encode_commands, require_indexes, require_quotas,
+};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
@@ -57,6 +59,8 @@ pub(crate) struct Waiters {
     leader: watch::Sender<Option<LeaderId>>,
     /// Whether there are quotas, in this member's state.
     has_quotas: AtomicBool,
+    /// Whether there are indexes.
+    has_indexes: AtomicBool,
 }
 
 /// The fate of a proposal after its leader has failed.
@@ -139,12 +143,16 @@ impl Waiters {
             state: Mutex::default(),
             leader: watch::Sender::new(None),
             has_quotas: AtomicBool::new(false),
+            has_indexes: AtomicBool::new(false),
         }
     }
 
-    /// Notes whether there are quotas: then proposals require members that know of them.
-    pub(crate) fn note_quotas(&self, has_quotas: bool) {
-        self.has_quotas.store(has_quotas, Ordering::Relaxed);
+    /// Notes whether there are quotas and indexes: then proposals require members that know of them.
+    pub(crate) fn note_what_is_kept(&self, replica: &Replica) {
+        self.has_quotas
+            .store(replica.has_quotas(), Ordering::Relaxed);
+        self.has_indexes
+            .store(replica.has_indexes(), Ordering::Relaxed);
     }
 
     /// Encodes a proposal of commands, whose outcomes go to `waiters`.
@@ -167,8 +175,12 @@ impl Waiters {
         out.extend_from_slice(&self.run.to_be_bytes());
         out.extend_from_slice(&number.to_be_bytes());
         encode_commands(commands.iter(), &mut out);
+        let encoded = out.get_mut(HEAD_BYTES..).unwrap_or_default();
         if self.has_quotas.load(Ordering::Relaxed) {
-            require_quotas(out.get_mut(HEAD_BYTES..).unwrap_or_default());
+            require_quotas(encoded);
+        }
+        if self.has_indexes.load(Ordering::Relaxed) {
+            require_indexes(encoded);
         }
         (number, out.into())
     }

@@ -12,6 +12,7 @@ use bowline_types::Revision;
 
 use super::definition::{Definition, State};
 use crate::error::{Error, Result, show_key};
+use crate::graph::KindId;
 use crate::trees;
 
 /// The definitions at one moment.
@@ -74,15 +75,11 @@ impl Indexes {
         self.set.load().kept.is_empty()
     }
 
-    /// Refuses to be a member's of a cluster: members would differ in what they keep.
-    pub fn refuse_member(&self) -> Result<()> {
-        match self.are_none() {
-            true => Ok(()),
-            false => Err(Error::NotSupported {
-                what: "a member of a cluster on a directory with indexes",
-                why: "a cluster does not keep them yet: drop them by `bowline graph index drop` before",
-            }),
-        }
+    /// Reads the definitions anew, of the visible state.
+    pub fn reload(&self, engine: &Engine) -> Result<()> {
+        let set = IndexSet::read(engine, engine.visible())?;
+        self.set.store(Arc::new(set));
+        Ok(())
     }
 
     /// Has the builder of an index stop, if there is one.
@@ -135,6 +132,19 @@ impl IndexSet {
             set.insert(Definition::decode(scan.key(), scan.bytes(), revision)?);
         }
         Ok(set)
+    }
+
+    /// The one of this kind by these attributes, unless it is dropped.
+    #[must_use]
+    pub fn find(&self, kind: KindId, attributes: &[String]) -> Option<&Arc<Definition>> {
+        let is_it = |index: &&Arc<Definition>| index.kind == kind && index.attributes == attributes;
+        self.kept.iter().find(is_it)
+    }
+
+    /// Whether there are none, not even dropped ones.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.dropped.is_empty()
     }
 
     /// The definition with this number, also one that is dropped.

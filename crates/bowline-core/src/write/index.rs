@@ -36,6 +36,18 @@ pub fn entries(set: &IndexSet, block_key: &[u8], record: Option<&[u8]>) -> Entri
     set.kept.iter().map(entry).collect()
 }
 
+/// The entry of a block in one index, by its newest record.
+pub fn newest_entry(
+    engine: &Engine,
+    index: &Definition,
+    block_key: &[u8],
+) -> Result<Option<Vec<u8>>> {
+    Ok(engine.read_since(trees::BLOCK, block_key, 0, |found| {
+        let put = found.filter(|found| found.kind == EntryKind::Put)?;
+        index.entry(block_key, put.bytes())
+    })?)
+}
+
 /// The entries of a block before a write, looked up ahead of the decision at `at`.
 #[derive(Debug, Clone)]
 pub struct Before {
@@ -129,6 +141,12 @@ impl IndexChanges {
     /// Notes an entry that the builder of an index puts.
     pub fn note_built(&mut self, index: &Arc<Definition>, entry: Vec<u8>) {
         self.puts.push((index.clone(), entry));
+    }
+
+    /// Leaves out the entries of a block.
+    pub fn forget(&mut self, block: BlockId) {
+        self.puts
+            .retain(|(_, entry)| block_of_entry(entry) != Some(block));
     }
 
     /// Finds two blocks with the same values in a unique index: among what is put, or with what is there and stays.

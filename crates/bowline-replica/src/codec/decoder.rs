@@ -13,16 +13,18 @@ use bytes::Bytes;
 
 use super::format::{
     COMMANDS_MAX, OP_DELETE_RANGE, OP_PUT, OP_RANGE, OP_TXN, READ_BLOCK, READ_BLOCKS, READ_EDGE,
-    READ_EDGES_IN, READ_EDGES_OUT, READ_KEY, READ_RANGE, TAG_ALARM, TAG_BY, TAG_BY_AT, TAG_COMMIT,
-    TAG_COMPACT, TAG_GRAPH, TAG_LEASE_CHECKPOINT, TAG_LEASE_DELETE_KEYS, TAG_LEASE_EXPIRE,
-    TAG_LEASE_EXPIRE_GRANTED, TAG_LEASE_GRANT, TAG_LEASE_REMAINING, TAG_LEASE_REVOKE, TAG_QUOTA,
-    TAG_TOKENS, TAG_TXN, TAG_UNBOUNDED_TXN, TAG_USERS, TXN_DEPTH_MAX, WITH_QUOTAS, WRITE_DELETE,
-    WRITE_DELETE_RANGE, WRITE_GRAPH, WRITE_PUT,
+    READ_EDGES_IN, READ_EDGES_OUT, READ_ENTRIES, READ_KEY, READ_RANGE, TAG_ALARM, TAG_BY,
+    TAG_BY_AT, TAG_COMMIT, TAG_COMPACT, TAG_GRAPH, TAG_INDEX, TAG_LEASE_CHECKPOINT,
+    TAG_LEASE_DELETE_KEYS, TAG_LEASE_EXPIRE, TAG_LEASE_EXPIRE_GRANTED, TAG_LEASE_GRANT,
+    TAG_LEASE_REMAINING, TAG_LEASE_REVOKE, TAG_QUOTA, TAG_TOKENS, TAG_TXN, TAG_UNBOUNDED_TXN,
+    TAG_USERS, TXN_DEPTH_MAX, WITH_INDEXES, WITH_QUOTAS, WRITE_DELETE, WRITE_DELETE_RANGE,
+    WRITE_GRAPH, WRITE_PUT,
 };
 use crate::command::{
     AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op,
     PutOp, RangeOp, Relation, SortOrder, SortTarget, Target, Txn,
 };
+use crate::index::read_index_change;
 use crate::quota::read_quota_change;
 
 pub(super) type Decoded<T> = Result<T, &'static str>;
@@ -50,7 +52,7 @@ impl<'a> Decoder<'a> {
     }
 
     pub(super) fn commands(&mut self) -> Decoded<Vec<Command>> {
-        let version = self.u8()? & !WITH_QUOTAS;
+        let version = self.u8()? & !(WITH_QUOTAS | WITH_INDEXES);
         let count = self.count()?;
         if count > COMMANDS_MAX {
             return Err("more commands than come together");
@@ -152,6 +154,10 @@ impl<'a> Decoder<'a> {
             TAG_QUOTA => {
                 let change = read_quota_change(&mut self.reader);
                 Command::Quota(change.ok_or("a change of quotas that is unknown")?)
+            }
+            TAG_INDEX => {
+                let change = read_index_change(&mut self.reader);
+                Command::Index(change.ok_or("a change of indexes that is unknown")?)
             }
             TAG_TXN => Command::Txn(self.txn(0)?),
             TAG_UNBOUNDED_TXN => Command::UnboundedTxn(self.txn(0)?),
@@ -255,6 +261,14 @@ impl<'a> Decoder<'a> {
                 first: self.block_id()?,
                 last: self.block_id()?,
             },
+            READ_ENTRIES => {
+                let index = u32::try_from(self.number()?);
+                CommitRead::Entries {
+                    index: index.map_err(|_| "a number of an index that is too large")?,
+                    first: self.bytes()?,
+                    end: self.bytes()?,
+                }
+            }
             _ => return Err("a read that is unknown"),
         })
     }

@@ -2,6 +2,8 @@
 
 /// In the version: whoever applies the commands must know of quotas.
 pub(super) const WITH_QUOTAS: u8 = 0x80;
+/// In the version: whoever applies the commands must know of indexes.
+pub(super) const WITH_INDEXES: u8 = 0x40;
 
 /// The most commands in one entry.
 pub const COMMANDS_MAX: usize = 1024;
@@ -28,6 +30,7 @@ pub(super) const TAG_USERS: u8 = 15;
 pub(super) const TAG_TOKENS: u8 = 16;
 pub(super) const TAG_BY_AT: u8 = 17;
 pub(super) const TAG_QUOTA: u8 = 18;
+pub(super) const TAG_INDEX: u8 = 19;
 
 pub(super) const OP_RANGE: u8 = 1;
 pub(super) const OP_PUT: u8 = 2;
@@ -41,6 +44,7 @@ pub(super) const READ_EDGE: u8 = 4;
 pub(super) const READ_EDGES_OUT: u8 = 5;
 pub(super) const READ_EDGES_IN: u8 = 6;
 pub(super) const READ_BLOCKS: u8 = 7;
+pub(super) const READ_ENTRIES: u8 = 8;
 
 pub(super) const WRITE_PUT: u8 = 1;
 pub(super) const WRITE_DELETE: u8 = 2;

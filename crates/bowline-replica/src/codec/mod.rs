@@ -9,7 +9,8 @@
 //! duration   | ms varint |
 //! commit     | read revision | isolation u8 | reads: count, each | expectations: count, each |
 //!            | writes: count, each |
-//! read       | kind u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in | its fields |
+//! read       | kind u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in, 7 blocks, 8 entries of an index |
+//!            | its fields |
 //! write      | kind u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
 //! graph      | kind u8: 1 block, 2 no block, 3 edge, 4 no edge, 5 block and 6 edge with typed values,
 //!            | 7 block of no kind or of several | its fields |
@@ -21,7 +22,8 @@
 //! version.
 //!
 //! While there are quotas, the highest bit of the version is set ([`require_quotas`]): to a member that does not know of
-//! quotas, and so would not count, it is a newer version, of which it applies nothing.
+//! quotas, and so would not count, it is a newer version, of which it applies nothing. So is the next bit while there are
+//! indexes ([`require_indexes`]), which such a member would not keep.
 //!
 //! The decoder accepts exactly the encoder's output: unknown tags, excess depth, trailing bytes and unsorted
 //! names are refused, and a count is bounded by the remaining bytes. A command with an unknown tag must stop
@@ -38,6 +40,7 @@ use bowline_storage::codec::{put_bytes, put_varint};
 use bytes::Bytes;
 
 use super::command::{Command, Commit, CommitRead, CommitWrite, Compare, Op, Target, Txn};
+use super::index::put_index_change;
 use super::quota::put_quota_change;
 use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
@@ -45,16 +48,16 @@ use decoder::Decoder;
 pub use format::{COMMANDS_MAX, TXN_DEPTH_MAX};
 use format::{
     OP_DELETE_RANGE, OP_PUT, OP_RANGE, OP_TXN, READ_BLOCK, READ_BLOCKS, READ_EDGE, READ_EDGES_IN,
-    READ_EDGES_OUT, READ_KEY, READ_RANGE, TAG_ALARM, TAG_BY, TAG_BY_AT, TAG_COMMIT, TAG_COMPACT,
-    TAG_GRAPH, TAG_LEASE_CHECKPOINT, TAG_LEASE_DELETE_KEYS, TAG_LEASE_EXPIRE,
-    TAG_LEASE_EXPIRE_GRANTED, TAG_LEASE_GRANT, TAG_LEASE_REMAINING, TAG_LEASE_REVOKE, TAG_QUOTA,
-    TAG_TOKENS, TAG_TXN, TAG_UNBOUNDED_TXN, TAG_USERS, WITH_QUOTAS, WRITE_DELETE,
-    WRITE_DELETE_RANGE, WRITE_GRAPH, WRITE_PUT,
+    READ_EDGES_OUT, READ_ENTRIES, READ_KEY, READ_RANGE, TAG_ALARM, TAG_BY, TAG_BY_AT, TAG_COMMIT,
+    TAG_COMPACT, TAG_GRAPH, TAG_INDEX, TAG_LEASE_CHECKPOINT, TAG_LEASE_DELETE_KEYS,
+    TAG_LEASE_EXPIRE, TAG_LEASE_EXPIRE_GRANTED, TAG_LEASE_GRANT, TAG_LEASE_REMAINING,
+    TAG_LEASE_REVOKE, TAG_QUOTA, TAG_TOKENS, TAG_TXN, TAG_UNBOUNDED_TXN, TAG_USERS, WITH_INDEXES,
+    WITH_QUOTAS, WRITE_DELETE, WRITE_DELETE_RANGE, WRITE_GRAPH, WRITE_PUT,
 };
 use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 7;
+pub const COMMAND_VERSION: u8 = 8;
 
 /// Bytes that are not commands of a known version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +85,8 @@ pub enum DecodeError {
 /// The version of encoded commands; `None` for no bytes.
 #[must_use]
 pub fn commands_version(bytes: &[u8]) -> Option<u8> {
-    bytes.first().map(|version| version & !WITH_QUOTAS)
+    let flags = WITH_QUOTAS | WITH_INDEXES;
+    bytes.first().map(|version| version & !flags)
 }
 
 /// Marks encoded commands: only a program that knows of quotas may apply them.
@@ -92,10 +96,18 @@ pub fn require_quotas(encoded: &mut [u8]) {
     }
 }
 
-/// Whether commands are marked by [`require_quotas`].
+/// Marks encoded commands: only a program that knows of indexes may apply them.
+pub fn require_indexes(encoded: &mut [u8]) {
+    if let Some(version) = encoded.first_mut() {
+        *version |= WITH_INDEXES;
+    }
+}
+
+/// Whether commands are marked by [`require_quotas`], and by [`require_indexes`].
 #[cfg(any(test, fuzzing))]
-pub(crate) fn requires_quotas(encoded: &[u8]) -> bool {
-    matches!(encoded, [version, ..] if version & WITH_QUOTAS != 0)
+pub(crate) fn required(encoded: &[u8]) -> (bool, bool) {
+    let has = |flag| matches!(encoded, [version, ..] if version & flag != 0);
+    (has(WITH_QUOTAS), has(WITH_INDEXES))
 }
 
 /// Appends commands.
@@ -219,6 +231,10 @@ fn put_command(command: &Command, out: &mut Vec<u8>) {
             users::put_token_change(change, out);
         }
         Command::Quota(change) => put_quota_change(TAG_QUOTA, change, out),
+        Command::Index(change) => {
+            out.push(TAG_INDEX);
+            put_index_change(change, out);
+        }
     }
 }
 
@@ -306,6 +322,12 @@ fn put_read(read: &CommitRead, out: &mut Vec<u8>) {
             out.push(READ_BLOCKS);
             out.extend_from_slice(&first.to_bytes());
             out.extend_from_slice(&last.to_bytes());
+        }
+        CommitRead::Entries { index, first, end } => {
+            out.push(READ_ENTRIES);
+            put_varint(out, u64::from(*index));
+            put_bytes(out, first);
+            put_bytes(out, end);
         }
     }
 }

@@ -24,11 +24,13 @@ use bowline_storage::{TreeId, Value};
 
 use super::{Planner, Stop};
 use crate::command::{Commit, CommitRead, CommitWrite, Outcome, PutOp, Refusal};
+use crate::index::IndexRefusal;
 use crate::overlay::Overlay;
 use crate::range::{Span, for_each};
 use crate::walked::Walked;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, BlockId};
+use bowline_core::index::block_of_entry;
 use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
@@ -166,6 +168,15 @@ impl Planner<'_> {
                 let end = [&graph::block_key(*last)[..], &[0]].concat();
                 let span = (&graph::block_key(*first)[..], Some(&end[..]));
                 self.check_parts(trees::BLOCK, span, since, unchanged)
+            }
+            CommitRead::Entries { index, first, end } => {
+                // Once it is dropped, nobody says any more what would be in it.
+                let set = self.indexes.now();
+                if !set.kept.iter().any(|kept| kept.id == *index) {
+                    return Err(Refusal::from(IndexRefusal::Dropped).into());
+                }
+                let span = (&first[..], Some(&end[..]));
+                self.check_parts(trees::INDEX, span, since, unchanged)
             }
             CommitRead::Edge {
                 source,
@@ -318,6 +329,10 @@ impl Planner<'_> {
                 let id = <[u8; 16]>::try_from(key);
                 let id = id.map_err(|_| invalid("block", "its key is not 16 bytes"))?;
                 Touched::Block(BlockId::from_bytes(id))
+            }
+            trees::INDEX => {
+                let id = block_of_entry(key);
+                Touched::Block(id.ok_or_else(|| invalid("index", "its key is too short"))?)
             }
             _ => {
                 let (source, kind, target) = write::graph::split(tree, key)?;

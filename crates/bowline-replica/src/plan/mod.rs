@@ -17,6 +17,7 @@
 //!   records it besides (`kv/order.rs`).
 
 mod commit;
+mod indexes;
 mod leases;
 mod quotas;
 mod users;
@@ -40,6 +41,7 @@ use super::work::{self, Work};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::GraphChanges;
+use bowline_core::index::Indexes;
 use bowline_core::kinds::Kinds;
 use bowline_core::kv::record::Meta;
 use bowline_core::kv::{Entry, order};
@@ -54,6 +56,7 @@ use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
 use bowline_core::write::writer::{self, Collect, Writer};
 use bowline_types::{GraphWrite, Revision};
+pub(crate) use indexes::IndexEffect;
 pub(crate) use quotas::QuotaEffect;
 pub(crate) use users::TokenEffect;
 
@@ -119,6 +122,7 @@ pub(crate) enum Effect {
     Users(Arc<Users>),
     Tokens(TokenEffect),
     Quota(QuotaEffect),
+    Index(IndexEffect),
 }
 
 /// The effect on a lease.
@@ -159,6 +163,7 @@ pub(crate) struct Place {
 pub(crate) struct Planner<'a> {
     engine: &'a Engine,
     kinds: &'a Kinds,
+    indexes: &'a Indexes,
     known: &'a Known,
     tokens: &'a Tokens,
     /// The last applied revision.
@@ -219,7 +224,7 @@ fn lease_of(id: i64) -> Result<LeaseId, Refusal> {
 impl<'a> Planner<'a> {
     pub(crate) fn new(
         engine: &'a Engine,
-        kinds: &'a Kinds,
+        (kinds, indexes): (&'a Kinds, &'a Indexes),
         (known, tokens): (&'a Known, &'a Tokens),
         last: Revision,
         place: Place,
@@ -229,6 +234,7 @@ impl<'a> Planner<'a> {
         Planner {
             engine,
             kinds,
+            indexes,
             known,
             tokens,
             last,
@@ -330,6 +336,7 @@ impl<'a> Planner<'a> {
             Command::Users(change) => self.change_users(change),
             Command::Tokens(change) => self.change_tokens(change),
             Command::Quota(change) => self.change_quota(change),
+            Command::Index(change) => self.change_index(change),
             Command::Txn(txn) => {
                 self.work = Work::of_txn();
                 self.txn(txn).map(Outcome::Txn)

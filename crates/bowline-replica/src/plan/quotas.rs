@@ -38,6 +38,7 @@ impl Planner<'_> {
     /// Executes the command, within the bounds of its writes.
     pub(super) fn outcome(&mut self, command: &Command) -> Result<Outcome, Stop> {
         let outcome = self.command(command)?;
+        self.write_entries(command)?;
         self.note_author(command);
         self.check_size()?;
         self.charge_quotas()?;

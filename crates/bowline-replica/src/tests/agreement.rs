@@ -11,7 +11,10 @@ proptest! {
     /// with the same state, whether the graph is read from a view that every entry changes or from the trees.
     #[test]
     fn members_that_are_fed_the_same_are_the_same(
-        entries in prop::collection::vec(prop::collection::vec(command(), 1..4), 1..40),
+        entries in prop::collection::vec(
+            prop::collection::vec(prop_oneof![9 => command(), 2 => index_change()], 1..4),
+            1..40,
+        ),
         seeds in prop::collection::vec(any::<u8>(), 40),
         takes_over_at in 0usize..40,
     ) {
@@ -48,7 +51,8 @@ proptest! {
             let disk = late.disk.after_power_loss();
             prop_assert_eq!(Member::open(&disk, 3).dump(), expected);
         }
-        prop_assert!(steady.replica.db().check().unwrap().is_clean());
+        let report = steady.replica.db().check().unwrap();
+        prop_assert!(report.is_clean(), "{report:?}");
     }
 }
 
@@ -65,6 +69,11 @@ fn a_change_of_any_tree_changes_its_hash() {
         txn_of(vec![Op::Put(put("k", "v"))]),
         Command::Graph(blocks.to_vec()),
         Command::Graph(vec![GraphWrite::PutEdge(Edge::new(one, "tie", two))]),
+        Command::Index(IndexChange::Create {
+            kind: "node".to_owned(),
+            attributes: vec!["name".to_owned()],
+            is_unique: false,
+        }),
         Command::LeaseGrant {
             id: 7,
             ttl: Duration::from_secs(60),
@@ -79,6 +88,7 @@ fn a_change_of_any_tree_changes_its_hash() {
                 hashes.blocks,
                 hashes.edges_out,
                 hashes.edges_in,
+                hashes.indexes,
                 hashes.system,
             ]
         };
@@ -90,10 +100,11 @@ fn a_change_of_any_tree_changes_its_hash() {
     assert_eq!(
         changes,
         [
-            [true, false, false, false, true],
-            [false, true, false, false, true],
-            [false, false, true, true, true],
-            [false, false, false, false, true],
+            [true, false, false, false, false, true],
+            [false, true, false, false, false, true],
+            [false, false, true, true, false, true],
+            [false, false, false, false, true, true],
+            [false, false, false, false, false, true],
         ]
     );
 }

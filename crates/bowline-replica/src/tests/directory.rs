@@ -91,31 +91,25 @@ fn a_member_removes_a_saved_graph_view() {
     assert!(disk.metadata(file).unwrap().is_none());
 }
 
-/// Members would not keep the index, and would read by what it was.
+/// A directory with indexes was refused, as members did not keep them.
 #[test]
-fn a_directory_with_an_index_is_refused_until_it_is_dropped() {
+fn a_member_goes_on_with_the_indexes_of_the_directory() {
     let disk = SimDisk::new();
-    let open = || builder(Arc::new(disk.clone())).open("db").unwrap();
-    let as_member = || {
-        let options = ReplicaOptions {
-            database_id: 7,
-            file_id_base: 1 << 32,
-            locked: &mut |_| Ok(()),
-            damaged: &mut |_| Ok(false),
-            visit: &mut |_, _| Ok(()),
-        };
-        Replica::open(builder(Arc::new(disk.clone())), "db", options).map(drop)
-    };
-    let is_refused = |result: Result<()>| matches!(result, Err(Error::NotSupported { .. }));
-    let db = open();
+    let db = builder(Arc::new(disk.clone())).open("db").unwrap();
+    let block = |id: u128| Block::new(BlockId(id), "person").attribute("name", "Ada");
+    db.transact(|tx| tx.put_block(&block(1))).unwrap();
     db.create_index("person", ["name"]).unwrap();
-    assert!(is_refused(Replica::end_embedded_time(&db)));
-    db.flush().unwrap();
-    drop(db);
-    assert!(is_refused(as_member()));
-    let db = open();
-    db.drop_index("person", ["name"]).unwrap();
     Replica::end_embedded_time(&db).unwrap();
     drop(db);
-    as_member().unwrap();
+    let mut member = Member::open(&disk, 1);
+    assert!(member.replica.has_indexes());
+    member.run(&[Command::Graph(vec![GraphWrite::PutBlock(block(2))])]);
+    let db = member.replica.db();
+    assert!(db.check().unwrap().is_clean());
+    let graph = db.snapshot().graph();
+    let found = graph
+        .blocks("person")
+        .filter("name", bowline::Filter::equals("Ada"));
+    assert!(found.index().is_some());
+    assert_eq!(found.ids().unwrap(), [1, 2].map(BlockId));
 }

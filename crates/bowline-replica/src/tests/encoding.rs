@@ -3,7 +3,7 @@
 use bowline_storage::codec::put_bytes;
 
 use super::*;
-use crate::codec::requires_quotas;
+use crate::codec::required;
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
@@ -113,10 +113,40 @@ fn quotas_need_the_sixth_version_and_while_there_are_some_so_does_every_command(
     assert_eq!((remove.version(), by.version()), (6, 6));
     let plain = txn_of(Vec::new());
     let mut bytes = bytes_of(&plain);
-    assert!(!requires_quotas(&bytes));
+    assert_eq!(required(&bytes), (false, false));
     require_quotas(&mut bytes);
-    assert!(requires_quotas(&bytes) && bytes[0] > 6);
+    assert!(required(&bytes) == (true, false) && bytes[0] > 6);
     // It may be proposed to members of which each knows the version of the command itself.
+    assert_eq!(commands_version(&bytes), Some(1));
+    assert_eq!(decode_commands(&Bytes::from(bytes)).unwrap(), [plain]);
+}
+
+/// A program without indexes must apply nothing while there are some: it would not keep them.
+#[test]
+fn indexes_need_the_eighth_version_and_while_there_are_some_so_does_every_command() {
+    let step = Command::Index(IndexChange::Step { id: 1, done: None });
+    let read = Command::Commit(Commit {
+        reads: vec![CommitRead::Entries {
+            index: 1,
+            first: vec![1],
+            end: vec![2],
+        }],
+        ..Commit::default()
+    });
+    for command in [step, read] {
+        assert_eq!(command.version(), 8);
+        let bytes = Bytes::from(bytes_of(&command));
+        for end in 0..bytes.len() {
+            assert!(decode_commands(&bytes.slice(..end)).is_err(), "{end}");
+        }
+        assert_eq!(decode_commands(&bytes).unwrap(), [command]);
+    }
+    let plain = txn_of(Vec::new());
+    let mut bytes = bytes_of(&plain);
+    require_indexes(&mut bytes);
+    assert!(required(&bytes) == (false, true) && bytes[0] > 7);
+    require_quotas(&mut bytes);
+    assert_eq!(required(&bytes), (true, true));
     assert_eq!(commands_version(&bytes), Some(1));
     assert_eq!(decode_commands(&Bytes::from(bytes)).unwrap(), [plain]);
 }

@@ -6,6 +6,7 @@
 //! | [`commits`] | which commits of transactions conflict |
 //! | [`directory`] | the directory of a member, when it is opened |
 //! | [`encoding`] | the encoding of commands |
+//! | [`indexes`] | indexes of blocks: steps, entries and refusals |
 //! | [`installation`] | the installation of another member's tables |
 //! | [`leases`] | who ends a lease, with its keys, and who records its remaining time |
 //! | [`order`] | watchers receive the writes of a transaction in their order |
@@ -24,6 +25,7 @@ mod agreement;
 mod commits;
 mod directory;
 mod encoding;
+mod indexes;
 mod installation;
 mod leases;
 mod order;
@@ -281,6 +283,32 @@ fn txn_reply(reply: &Reply) -> &TxnReply {
     }
 }
 
+/// Changes of two indexes, and steps that are mostly the next ones.
+fn index_change() -> impl Strategy<Value = Command> {
+    let of = |number: u8| {
+        (
+            "kind 1".to_owned(),
+            vec![["n", "m"][usize::from(number % 2)].to_owned()],
+        )
+    };
+    let step = (
+        1u32..4,
+        prop::option::weighted(0.3, (0u128..6).prop_map(BlockId)),
+    );
+    prop_oneof![
+        3 => (0u8..2, prop::bool::weighted(0.2)).prop_map(move |(number, is_unique)| {
+            let (kind, attributes) = of(number);
+            IndexChange::Create { kind, attributes, is_unique }
+        }),
+        1 => (0u8..2).prop_map(move |number| {
+            let (kind, attributes) = of(number);
+            IndexChange::Drop { kind, attributes }
+        }),
+        6 => step.prop_map(|(id, done)| IndexChange::Step { id, done }),
+    ]
+    .prop_map(Command::Index)
+}
+
 /// Random commands over few keys, so that they interact.
 fn command() -> impl Strategy<Value = Command> {
     let key = || (0u8..8).prop_map(|n| vec![b'a' + n]);
@@ -349,6 +377,7 @@ fn command() -> impl Strategy<Value = Command> {
                         .collect::<BlockKinds>()
                 )
                 .content(vec![1; len])
+                .attribute("n", (len % 4) as i64)
             )),
             block().prop_map(GraphWrite::DeleteBlock),
             (block(), block(), 0..3).prop_map(|(source, target, kind)| GraphWrite::PutEdge(

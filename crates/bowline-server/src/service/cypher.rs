@@ -26,7 +26,7 @@ use bowline::{Cancel, Graph, Snapshot};
 use bowline_cluster::blocking;
 use bowline_proto::v1 as pb;
 use bowline_replica::{
-    Caller, Command, Commit, CommitRead, CommitWrite, EdgeKey, Need, Outcome, Refusal,
+    Caller, Command, Commit, CommitRead, CommitWrite, EdgeKey, IndexRefusal, Need, Outcome, Refusal,
 };
 use prost::Message;
 use tokio::time::Instant;
@@ -356,6 +356,7 @@ async fn commit(
         Ok(_) => Err(foreign_reply()),
         // The revision that was read may be trimmed meanwhile: then what it conflicts with is not known.
         Err(Refusal::Conflict { .. } | Refusal::Compacted { .. }) => Ok(None),
+        Err(Refusal::Index(IndexRefusal::Dropped)) => Ok(None),
         Err(Refusal::TooLarge { .. } | Refusal::TooManyWrites { .. }) => {
             let text =
                 "the query writes more than a transaction may: write in several, as with LIMIT";
@@ -370,6 +371,7 @@ fn of_read(read: cypher::DraftRead) -> Result<CommitRead, Status> {
     Ok(match read {
         D::Blocks { first, last } if first == last => CommitRead::Block(first),
         D::Blocks { first, last } => CommitRead::Blocks { first, last },
+        D::Entries { index, first, end } => CommitRead::Entries { index, first, end },
         D::Edge(EdgeKey {
             source,
             kind,

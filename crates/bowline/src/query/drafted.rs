@@ -12,8 +12,8 @@
 //!
 //! Invariants:
 //!
-//! - Whatever could change an answer of the query is in the reads: each block by itself or in a span, each edge by itself or
-//!   with all edges of a block in one direction.
+//! - Whatever could change an answer of the query is in the reads: each block by itself or in a span, ranges of entries of an
+//!   index, each edge by itself or with all edges of a block in one direction.
 //! - Pages are those of the graph as it is with the own writes, in one order: of nodes by id, of relationships first those
 //!   of the graph and then the new ones.
 //! - The writes are final: one for each block and edge at most, and none for what was created and deleted again.
@@ -25,11 +25,12 @@ use std::sync::Arc;
 
 use bowline_query::{
     Error as QueryError, GraphMut, Name, NodeRecord, Parameters, Prepared, Properties, Query,
-    RelationshipId, StoreResult, Summary, Value,
+    RelationshipId, Seek, StoreResult, Summary, Value,
 };
 
 use super::transaction::{ModelError, attributes_of, kinds_of};
 use crate::graph_view::Graph;
+use bowline_core::index::KeyRange;
 use bowline_types::{Block, BlockId, Direction, Edge, EdgeKey, GraphWrite};
 
 /// What a query has read, and what it would write: see [`Graph::draft_query`].
@@ -74,6 +75,15 @@ pub enum DraftRead {
         first: BlockId,
         /// The last.
         last: BlockId,
+    },
+    /// The entries of an index from one key to another.
+    Entries {
+        /// The number of the index.
+        index: u32,
+        /// The first key.
+        first: Vec<u8>,
+        /// The first key behind them.
+        end: Vec<u8>,
     },
     /// An edge.
     Edge(EdgeKey),
@@ -138,6 +148,8 @@ struct OwnEdge {
 struct Reads {
     /// The spans of blocks, by their firsts; no two touch.
     blocks: BTreeMap<u128, u128>,
+    /// The ranges of entries, by the numbers of their indexes.
+    entries: BTreeSet<(u32, KeyRange)>,
     edges: BTreeSet<RelationshipId>,
     out: BTreeSet<BlockId>,
     into: BTreeSet<BlockId>,
@@ -182,10 +194,13 @@ impl DraftGraph<'_> {
             DraftRead::Blocks { first, last }
         });
         let key = |id: &RelationshipId| EdgeKey::new(id.source, &*id.kind, id.target);
+        let entries = reads.entries.into_iter();
+        let entries = entries.map(|(index, (first, end))| DraftRead::Entries { index, first, end });
         let edges = reads.edges.iter().map(|id| DraftRead::Edge(key(id)));
         let out = reads.out.into_iter().map(DraftRead::EdgesOut);
         let into = reads.into.into_iter().map(DraftRead::EdgesIn);
-        let reads = spans.chain(edges).chain(out).chain(into).collect();
+        let reads = spans.chain(entries).chain(edges).chain(out).chain(into);
+        let reads = reads.collect();
         let mut writes = Vec::new();
         for (id, own) in &self.edges {
             if own.properties.is_none() && !own.is_new {
@@ -257,6 +272,15 @@ impl DraftGraph<'_> {
     }
 }
 
+/// The beginning of a place among the own blocks. No index has the number.
+const OWN_PLACE: [u8; 4] = [0xff; 4];
+
+/// Behind which own block a place is, if it is among them.
+fn own_place(place: Option<&[u8]>) -> Option<Option<BlockId>> {
+    let id = place?.strip_prefix(&OWN_PLACE)?.try_into().ok()?;
+    Some(Some(BlockId::from_bytes(id)))
+}
+
 impl bowline_query::Graph for DraftGraph<'_> {
     fn revision(&self) -> Option<u64> {
         self.base.revision().get().into()
@@ -307,6 +331,50 @@ impl bowline_query::Graph for DraftGraph<'_> {
             }
             from = Some(last);
         }
+    }
+
+    /// First what the graph has, without what was written; then all with the label that were written, as the reader compares.
+    /// A place among those is behind every place in an index.
+    fn seek(
+        &self,
+        seek: &Seek<'_>,
+        place: &mut Option<Vec<u8>>,
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        let Some((index, ranges)) = self.base.sought(seek) else {
+            return Ok(false);
+        };
+        if place.is_none() {
+            let ranges = ranges.iter().map(|range| (index.id, range.clone()));
+            self.reads.borrow_mut().entries.extend(ranges);
+        }
+        let most = page.len() + count;
+        let mut own_after = own_place(place.as_deref());
+        while own_after.is_none() && page.len() < most {
+            let mut found = Vec::new();
+            let wanted = most - page.len();
+            self.base.index_page(&ranges, place, wanted, &mut found)?;
+            let is_end = found.len() < wanted;
+            page.extend(found.iter().filter(|id| !self.blocks.contains_key(*id)));
+            if is_end {
+                own_after = Some(None);
+            }
+        }
+        if let Some(after) = own_after {
+            let lower = after.map_or(Bound::Unbounded, Bound::Excluded);
+            let mine = self.blocks.range((lower, Bound::Unbounded));
+            let passes = |own: &OwnBlock| {
+                let record = own.record.as_ref();
+                record.is_some_and(|record| record.has_label(seek.label))
+            };
+            let mine = mine.filter(|(_, own)| passes(own)).map(|(id, _)| *id);
+            page.extend(mine.take(most - page.len()));
+            let last = page.last().filter(|last| self.blocks.contains_key(*last));
+            let last = last.copied().or(after).unwrap_or(BlockId(0));
+            *place = Some([&OWN_PLACE[..], &last.to_bytes()].concat());
+        }
+        Ok(true)
     }
 
     fn node(&self, id: BlockId) -> StoreResult<Option<Arc<NodeRecord>>> {

@@ -10,6 +10,7 @@
 //! | [`founding`] | the identity of a directory, from its first start on |
 //! | [`hostile`] | messages that no honest member sends |
 //! | [`identity`] | the identity of a member: a foreign directory neither votes nor acknowledges |
+//! | [`indexes`] | indexes of blocks over members |
 //! | [`leases`] | leases over changes of leader |
 //! | [`membership`] | changes of the membership |
 //! | [`replication`] | what one member acknowledges is read on all members |
@@ -29,6 +30,7 @@ mod forged;
 mod founding;
 mod hostile;
 mod identity;
+mod indexes;
 mod leases;
 mod membership;
 mod repair;

@@ -147,7 +147,7 @@ impl StateMachine {
             _ => (None, StoredMembership::default()),
         };
         let progress = Progress::of(last_applied);
-        waiters.note_quotas(replica.has_quotas());
+        waiters.note_what_is_kept(&replica);
         waiters.leader_applied(progress.leader);
         Ok(StateMachine {
             replica,
@@ -216,7 +216,7 @@ impl StateMachine {
             self.waiters.applied(number, outcomes);
         }
         // After the outcomes: an entry without one by now will never have one.
-        self.waiters.note_quotas(self.replica.has_quotas());
+        self.waiters.note_what_is_kept(&self.replica);
         self.waiters.leader_applied(progress.leader);
         for responder in responders {
             responder.send(types::Applied::default());
@@ -339,7 +339,7 @@ impl StateMachine {
         // The fate of proposals within the tables is unknown.
         self.waiters.skipped();
         self.progress.send_replace(progress);
-        self.waiters.note_quotas(self.replica.has_quotas());
+        self.waiters.note_what_is_kept(&self.replica);
         self.waiters.leader_applied(progress.leader);
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::command::{
     Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op, PutOp,
     RangeOp, Relation, Target, Txn,
 };
+use crate::index::IndexChange;
 use crate::needs::Present;
 use crate::quota::QuotaChange;
 
@@ -182,7 +183,10 @@ impl Accessed {
                 }
             }
             Command::Commit(commit) => accessed.commit(commit, held),
-            Command::Users(_) | Command::Quota(_) | Command::Compact { .. } => {
+            Command::Users(_)
+            | Command::Quota(_)
+            | Command::Index(IndexChange::Create { .. } | IndexChange::Drop { .. })
+            | Command::Compact { .. } => {
                 accessed.users = true;
             }
             _ => {}
@@ -428,6 +432,7 @@ fn command() -> impl Strategy<Value = Command> {
         1 => Just(Command::Users(UsersChange::Disable)),
         1 => Just(Command::Compact { revision: Revision::ZERO }),
         1 => Just(Command::Quota(QuotaChange::Remove { prefix: Vec::new() })),
+        1 => Just(Command::Index(IndexChange::Drop { kind: "a".to_owned(), attributes: Vec::new() })),
     ];
     (command, any::<bool>()).prop_map(|(command, has_actor)| match has_actor {
         false => command,
