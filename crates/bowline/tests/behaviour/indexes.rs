@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::{panic, thread};
 
-use bowline::cypher::{Parameters, Value};
+use bowline::cypher::{DraftRead, Drafted, Parameters, Value};
 use bowline::{
     AttributeValue, Background, Block, BlockId, Db, Durability, Error, Filter, History, Index,
 };
@@ -181,6 +181,105 @@ fn every_query_answers_as_without_an_index() {
         }
     }
     assert!(sought > 30, "{sought} queries were answered by an index");
+}
+
+/// Runs a query that may write as a member of a cluster does; its rows, and what it has read.
+fn drafted(db: &Db, text: &str, parameters: &Parameters) -> (Vec<String>, Drafted) {
+    let snapshot = db.snapshot();
+    let (query, graph) = (snapshot.build_query(text), snapshot.graph());
+    let prepared = query.plan(&graph).unwrap();
+    let mut rows = Vec::new();
+    let mut take = |row: Vec<Value>| {
+        rows.push(row[0].to_string());
+        Ok(())
+    };
+    let drafted = graph.draft_query(&query, &prepared, parameters, &mut take);
+    rows.sort();
+    (rows, drafted.unwrap().1)
+}
+
+/// A query that sees its own writes, where its commit is another's: with indexes and without, and as in a transaction.
+#[test]
+fn a_drafted_query_answers_as_without_an_index() {
+    let mut by_index = 0;
+    for seed in crate::seeds(0x1dec_7000..0x1dec_7004) {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let (plain, indexed) = (with_history(), with_history());
+        for round in 0..12 {
+            for db in [&plain, &indexed] {
+                write(&mut fastrand::Rng::with_seed(seed ^ round), db);
+            }
+        }
+        indexed.create_index("person", ["a"]).unwrap();
+        indexed.create_index("person", ["a", "b"]).unwrap();
+        for _ in 0..60 {
+            let change = [
+                "MATCH (m:person) WHERE m.a = 1 SET m.a = 2, m.b = 1",
+                "MATCH (m:person) WHERE m.a > 0 DETACH DELETE m",
+                "MATCH (m:city) SET m:person, m.a = 1",
+            ][random.usize(..3)];
+            let text = format!(
+                "{change} WITH count(*) AS c MATCH (n:person) WHERE {} AND ($x = 0 OR true) AND ($y = 0 OR true) \
+                 AND ($t = '' OR true) RETURN elementId(n)",
+                condition(&mut random)
+            );
+            let parameters = Parameters::from([
+                ("x".into(), Value::from(value(&mut random))),
+                ("y".into(), Value::from(value(&mut random))),
+                ("t".into(), Value::from(["", "a"][random.usize(..2)])),
+            ]);
+            let (expected, _) = drafted(&plain, &text, &parameters);
+            let (found, draft) = drafted(&indexed, &text, &parameters);
+            assert_eq!(found, expected, "seed {seed}: {text} {parameters:?}");
+            let mut tx = indexed.begin();
+            let in_transaction = ids(&tx.query(&text, &parameters).unwrap());
+            assert_eq!(
+                in_transaction, expected,
+                "seed {seed}: {text} {parameters:?}"
+            );
+            let is_entries = |read: &DraftRead| matches!(read, DraftRead::Entries { .. });
+            by_index += usize::from(draft.reads.iter().any(is_entries));
+        }
+    }
+    assert!(
+        by_index > 30,
+        "{by_index} queries were answered by an index"
+    );
+}
+
+/// Pages of an index, of which some are hidden by own writes, and own blocks behind them.
+#[test]
+fn a_drafted_query_reads_pages_of_an_index_and_notes_the_range() {
+    let db = with_history();
+    db.transact(|tx| {
+        (0..1_500).try_for_each(|id| {
+            let block = person(id, "Ada").attribute("number", id as i64);
+            tx.put_block(&block)
+        })
+    })
+    .unwrap();
+    db.create_index("person", ["name"]).unwrap();
+    for (change, count) in [
+        ("SET m.mark = 1", 1_500),
+        ("SET m.name = 'Bob'", 800),
+        ("DELETE m", 800),
+        ("CREATE (:person {name: 'Ada'})", 2_200),
+    ] {
+        let text = format!(
+            "MATCH (m:person {{name: 'Ada'}}) WHERE m.number % 1000 < 350 {change} WITH count(*) AS c \
+             MATCH (n:person {{name: 'Ada'}}) RETURN count(n)"
+        );
+        let (rows, draft) = drafted(&db, &text, &none());
+        assert_eq!(rows, [count.to_string()], "{change}");
+        let ranges = |read: &&DraftRead| matches!(read, DraftRead::Entries { .. });
+        assert_eq!(draft.reads.iter().filter(ranges).count(), 1);
+        // Besides, the blocks by themselves.
+        let is_span = |read: &DraftRead| match read {
+            DraftRead::Blocks { first, last } => last.0 - first.0 > 1_500,
+            _ => false,
+        };
+        assert!(!draft.reads.iter().any(is_span), "{change}");
+    }
 }
 
 /// The filters of the library, too, at every revision.
