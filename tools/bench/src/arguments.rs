@@ -42,6 +42,15 @@ pub enum Command {
         #[arg(long, value_name = "PYTHON", num_args = 0..=1, require_equals = true, default_missing_value = "python3")]
         ladybug: Option<String>,
     },
+    /// Nine queries about 100,000 people with 2.7 million edges (with `--quick` 20,000 people), in Cypher, beside SQLite where
+    /// this was built with `sqlite`; and a query beside the same by calls.
+    People {
+        #[command(flatten)]
+        run: RunArguments,
+        /// Asks LadybugDB, too, through this Python, where it can import `ladybug`.
+        #[arg(long, value_name = "PYTHON", num_args = 0..=1, require_equals = true, default_missing_value = "python3")]
+        ladybug: Option<String>,
+    },
     /// Instructions of the hot paths, counted by valgrind.
     Instructions,
     /// Writes the results of the last runs into `docs/benchmarks.md`, with charts.
@@ -109,7 +118,10 @@ impl Command {
     pub fn measures(&self) -> bool {
         matches!(
             self,
-            Command::Peers { .. } | Command::Reference { .. } | Command::Graph { .. }
+            Command::Peers { .. }
+                | Command::Reference { .. }
+                | Command::Graph { .. }
+                | Command::People { .. }
         )
     }
 }

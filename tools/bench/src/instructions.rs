@@ -42,7 +42,7 @@ const OPERATIONS: u64 = 1_000;
 type Path = fn(&Db, u64) -> Fallible<()>;
 
 /// The paths that are counted.
-const PATHS: [(&str, Path); 9] = [
+const PATHS: [(&str, Path); 12] = [
     ("get, memtable", get),
     ("get, absent", get_absent),
     ("get, table", get_table),
@@ -51,6 +51,9 @@ const PATHS: [(&str, Path); 9] = [
     ("transaction of a read and a write", transaction),
     ("snapshot", snapshot),
     ("edge insert", put_edge),
+    ("block put, no index", put_block),
+    ("block put, 1 index", put_block_with_one_index),
+    ("block put, 2 indexes", put_block_with_two_indexes),
     ("1-hop, 10 neighbors", one_hop),
 ];
 
@@ -198,6 +201,27 @@ fn snapshot(db: &Db, operations: u64) -> Fallible<()> {
         )?;
     }
     Ok(())
+}
+
+/// A block whose two attributes get other values.
+fn put_block(db: &Db, operations: u64) -> Fallible<()> {
+    for operation in 0..operations {
+        let block = Block::new(id(operation % KEYS), "block")
+            .attribute("name", format!("name {operation}"))
+            .attribute("number", operation as i64);
+        db.transact(|tx| tx.put_block(&block))?;
+    }
+    Ok(())
+}
+
+fn put_block_with_one_index(db: &Db, operations: u64) -> Fallible<()> {
+    db.create_index("block", ["name"])?;
+    put_block(db, operations)
+}
+
+fn put_block_with_two_indexes(db: &Db, operations: u64) -> Fallible<()> {
+    db.create_index("block", ["number"])?;
+    put_block_with_one_index(db, operations)
 }
 
 fn put_edge(db: &Db, operations: u64) -> Fallible<()> {

@@ -4,6 +4,7 @@
 //! cargo run --release -p bowline-bench --features peers -- peers      S1 to S13, F first
 //! cargo run --release -p bowline-bench -- reference                   the reference tables
 //! cargo run --release -p bowline-bench -- graph                       G1 to G9, and other graph stores
+//! cargo run --release -p bowline-bench -- people                      queries in Cypher beside other stores
 //! cargo run --release -p bowline-bench -- instructions                what the hot paths cost
 //! cargo run --release -p bowline-bench -- report                      docs/benchmarks.md, charts
 //! cargo run --release -p bowline-bench -- save | compare              the baseline
@@ -22,6 +23,7 @@
 //! | `peers` | the rows S1 to S13 |
 //! | `reference` | the rows of the reference tables |
 //! | `graph` | the rows G1 to G9, and those beside other stores of graphs |
+//! | `people` | queries about people, beside other stores and beside calls |
 //! | `data`, `machine` | keys and values; disk, memory and kernel |
 
 mod arguments;
@@ -34,6 +36,7 @@ mod instructions;
 mod machine;
 mod measure;
 mod peers;
+mod people;
 mod reference;
 mod report;
 mod result;
@@ -58,6 +61,7 @@ use store::{SYSTEMS, System};
 const PEERS_FILE: &str = "peers.json";
 const REFERENCE_FILE: &str = "reference.json";
 const GRAPH_FILE: &str = "graph.json";
+const PEOPLE_FILE: &str = "people.json";
 
 fn main() -> ExitCode {
     let command = Arguments::parse().command;
@@ -83,6 +87,7 @@ fn work(command: Command) -> Fallible<ExitCode> {
             scale,
             ladybug,
         } => graph(&run, scale, ladybug.as_deref())?,
+        Command::People { run, ladybug } => people(&run, ladybug.as_deref())?,
         Command::Instructions => print!("{}", instructions::count()?.table()),
         Command::Report { results, docs } => {
             let docs = docs.unwrap_or_else(|| root().join("docs"));
@@ -238,6 +243,26 @@ fn graph(arguments: &RunArguments, scale: Option<u32>, ladybug: Option<&str>) ->
         file: GRAPH_FILE,
     };
     run.finish(graph::rows(&stage, &beside, directory.path()), table::peers)
+}
+
+fn people(arguments: &RunArguments, ladybug: Option<&str>) -> Fallible<()> {
+    let count = match (arguments.smoke, arguments.quick) {
+        (true, _) => 600,
+        (false, true) => 20_000,
+        (false, false) => 100_000,
+    };
+    let directory = data_directory(arguments)?;
+    let stage = people::Stage::new(count, directory.path(), ladybug)?;
+    let run = Run {
+        arguments,
+        directory: directory.path(),
+        scale: stage.scale(),
+        contestants: stage.contestants(),
+        left_out: stage.left_out.clone(),
+        ours: &[store::BOWLINE.name, MACHINE],
+        file: PEOPLE_FILE,
+    };
+    run.finish(stage.rows(), table::peers)
 }
 
 /// A run of rows, and what is told of it.
