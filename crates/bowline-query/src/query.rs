@@ -9,7 +9,9 @@ use crate::cache::PlanCache;
 use crate::call::{NoProcedures, Procedures};
 use crate::compile::{self, Compiled};
 use crate::error::{Class, Detail, Error, Result, Span, nearest};
-use crate::execute::{Access, Context, Effects, Limits, Setting, materialize, open, open_counted};
+use crate::execute::{
+    Access, Context, Effects, Held, Limits, Remembered, Setting, materialize, open, open_counted,
+};
 use crate::explain::explain;
 use crate::graph::{Graph, GraphMut};
 use crate::prepared::Prepared;
@@ -340,15 +342,23 @@ impl<'q> Query<'q> {
         let compiled = &prepared.compiled;
         let mut state = self.seed;
         let random: Box<dyn FnMut() -> f64> = Box::new(move || next_random(&mut state));
+        let held = Held::new(self.may_hold, self.limits.memory_bytes);
+        let remembered;
+        let access = match access {
+            Access::Read(graph) => {
+                remembered = Remembered::new(graph, &held);
+                Access::Read(&remembered)
+            }
+            Access::Write(graph) => Access::Write(graph),
+        };
         let setting = Setting {
             access,
             parameters,
             procedures: self.procedures,
-            limits: &self.limits,
             now: self.now.clone(),
             random,
             cancelled: self.cancelled,
-            may_hold: self.may_hold,
+            held: &held,
             clock: self.clock,
         };
         let open = match self.clock {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::ZonedDateTime;
 
 use super::count::Counts;
+use super::remembered::{Exceeded, Held};
 use super::stream::{Row, Stream};
 use crate::call::Procedures;
 use crate::error::{Error, Result};
@@ -80,12 +81,11 @@ pub(crate) struct Setting<'g> {
     pub access: Access<'g>,
     pub parameters: &'g Properties,
     pub procedures: &'g dyn Procedures,
-    pub limits: &'g Limits,
     pub now: ZonedDateTime,
     pub random: Box<dyn FnMut() -> f64>,
     pub cancelled: &'g dyn Fn() -> bool,
-    /// Whether the query may hold so many bytes.
-    pub may_hold: &'g dyn Fn(u64) -> bool,
+    /// The memory of the query.
+    pub held: &'g Held<'g>,
     /// The time since some moment, for a query whose operators are counted.
     pub clock: Option<&'g dyn Fn() -> Duration>,
 }
@@ -100,15 +100,10 @@ pub(crate) struct Context<'g> {
     /// Of the operators, if they are counted.
     pub counts: Counts,
     rows: u64,
-    memory_bytes: u64,
-    /// What the caller was last asked for.
-    asked_bytes: u64,
 }
 
 /// How many rows pass between two calls of the cancel callback.
 const ROWS_BETWEEN_CHECKS: u64 = 128;
-/// The caller is asked for memory in steps of so many bytes.
-const MEMORY_STEP_BYTES: u64 = 1 << 18;
 
 impl<'g> Context<'g> {
     pub fn new(setting: Setting<'g>, open: Open) -> Context<'g> {
@@ -118,8 +113,6 @@ impl<'g> Context<'g> {
             open,
             counts: Counts::default(),
             rows: 0,
-            memory_bytes: 0,
-            asked_bytes: 0,
         }
     }
 
@@ -166,23 +159,12 @@ impl<'g> Context<'g> {
     /// Takes memory for values that an operator keeps.
     pub fn charge(&mut self, values: &[Value]) -> Result<u64> {
         let bytes = values.iter().map(Value::footprint).sum::<u64>() + 48;
-        self.memory_bytes += bytes;
-        let limit = self.setting.limits.memory_bytes;
-        let exceeded = |limit| Error::LimitExceeded {
+        let exceeded = |Exceeded(limit)| Error::LimitExceeded {
             what: "bytes of memory for sorting, grouping and collecting",
             limit,
             setting: "memory_bytes",
         };
-        if self.memory_bytes > limit {
-            return Err(exceeded(limit));
-        }
-        if self.memory_bytes > self.asked_bytes {
-            let wanted = (self.memory_bytes + MEMORY_STEP_BYTES).min(limit);
-            if !(self.setting.may_hold)(wanted) {
-                return Err(exceeded(self.asked_bytes));
-            }
-            self.asked_bytes = wanted;
-        }
+        self.setting.held.take(bytes).map_err(exceeded)?;
         Ok(bytes)
     }
 
@@ -193,6 +175,6 @@ impl<'g> Context<'g> {
 
     /// Gives memory back.
     pub fn release(&mut self, bytes: u64) {
-        self.memory_bytes = self.memory_bytes.saturating_sub(bytes);
+        self.setting.held.give_back(bytes);
     }
 }

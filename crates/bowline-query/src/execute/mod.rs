@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   context      what a running query has: graph, parameters, clock, limits
+//!   remembered   the nodes that a query has read, and its memory
 //!   stream       the trait of operators
 //!   evaluate     the value of an expression in a row
 //!   arithmetic   + - * / % ^ and comparisons
@@ -31,6 +32,7 @@ mod gather;
 mod merge;
 mod open;
 mod read;
+mod remembered;
 mod seek;
 mod steps;
 mod stream;
@@ -41,3 +43,4 @@ pub(crate) use context::{Access, Context, Setting};
 pub use context::{Effects, Limits};
 pub(crate) use count::Counts;
 pub(crate) use open::{open, open_counted};
+pub(crate) use remembered::{Held, Remembered};
