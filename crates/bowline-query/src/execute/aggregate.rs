@@ -50,31 +50,33 @@ impl Group<'_> {
         let mut groups: Vec<(Equivalent, Vec<State>)> = Vec::new();
         if self.keys.is_empty() {
             // Without keys, all rows are one group, which exists even if there is no row.
-            let key = Equivalent(Vec::new());
-            index.insert(key.clone(), 0);
-            groups.push((key, self.states()));
+            groups.push((Equivalent(Vec::new()), states(self.aggregates)));
         }
-        while let Some(mut row) = self.input.next(cx)? {
-            let mut key = Vec::with_capacity(self.keys.len());
-            for (_, expr) in self.keys {
-                key.push(evaluate(expr, &mut row, cx)?);
-            }
-            let key = Equivalent(key);
-            let at = match index.get(&key) {
-                Some(at) => *at,
-                None => {
-                    cx.charge(&key.0)?;
-                    index.insert(key.clone(), groups.len());
-                    groups.push((key, self.states()));
-                    groups.len() - 1
+        let (keys, aggregates) = (self.keys, self.aggregates);
+        self.input.drain(cx, &mut |row, cx| {
+            let at = match keys {
+                [] => 0,
+                keys => {
+                    let key = keys.iter().map(|(_, expr)| evaluate(expr, row, cx));
+                    let key = Equivalent(key.collect::<Result<_>>()?);
+                    match index.get(&key) {
+                        Some(at) => *at,
+                        None => {
+                            cx.charge(&key.0)?;
+                            index.insert(key.clone(), groups.len());
+                            groups.push((key, states(aggregates)));
+                            groups.len() - 1
+                        }
+                    }
                 }
             };
-            for (aggregate, state) in self.aggregates.iter().zip(&mut groups[at].1) {
+            for (aggregate, state) in aggregates.iter().zip(&mut groups[at].1) {
                 state
-                    .add(aggregate, &mut row, cx)
+                    .add(aggregate, row, cx)
                     .map_err(|error| error.at(aggregate.span))?;
             }
-        }
+            Ok(())
+        })?;
         let mut rows = Vec::with_capacity(groups.len());
         for (key, states) in groups {
             let mut row = self.argument.clone();
@@ -88,14 +90,14 @@ impl Group<'_> {
         }
         Ok(rows)
     }
+}
 
-    fn states(&self) -> Vec<State> {
-        let state = |aggregate: &Aggregate| State {
-            seen: aggregate.distinct.then(HashSet::new),
-            ..State::default()
-        };
-        self.aggregates.iter().map(state).collect()
-    }
+fn states(aggregates: &[Aggregate]) -> Vec<State> {
+    let state = |aggregate: &Aggregate| State {
+        seen: aggregate.distinct.then(HashSet::new),
+        ..State::default()
+    };
+    aggregates.iter().map(state).collect()
 }
 
 impl State {

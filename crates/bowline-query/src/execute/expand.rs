@@ -11,7 +11,7 @@ use bowline_types::{BlockId, Direction};
 use super::context::Context;
 use super::evaluate::evaluate;
 use super::steps::Steps;
-use super::stream::{Input, Row, Stream};
+use super::stream::{Each, Input, Row, Stream};
 use crate::error::{Error, Result};
 use crate::plan::Expansion;
 use crate::syntax::ast::Shortest;
@@ -62,15 +62,8 @@ impl<'p> Expand<'p> {
     /// Begins with a row.
     fn begin(&self, mut row: Row, cx: &mut Context<'_>) -> Result<State> {
         let expansion = self.expansion;
-        let from = match &row[expansion.from] {
-            Value::Node(node) => node.id,
-            Value::Null => return Ok(State::None),
-            other => {
-                return Err(Error::wrong_type(format!(
-                    "a node is needed, not {}",
-                    other.type_name()
-                )));
-            }
+        let Some(from) = from_of(&row, expansion)? else {
+            return Ok(State::None);
         };
         let mut wanted = Properties::new();
         for (name, value) in &expansion.properties {
@@ -238,6 +231,18 @@ impl<'p> Expand<'p> {
     }
 }
 
+/// From where a row goes on, if from anywhere.
+fn from_of(row: &Row, expansion: &Expansion) -> Result<Option<BlockId>> {
+    match &row[expansion.from] {
+        Value::Node(node) => Ok(Some(node.id)),
+        Value::Null => Ok(None),
+        other => Err(Error::wrong_type(format!(
+            "a node is needed, not {}",
+            other.type_name()
+        ))),
+    }
+}
+
 impl Stream for Expand<'_> {
     fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
         loop {
@@ -257,6 +262,47 @@ impl Stream for Expand<'_> {
             };
             self.state = self.begin(row, cx)?;
         }
+    }
+
+    fn drain(&mut self, cx: &mut Context<'_>, each: &mut Each<'_>) -> Result<()> {
+        let expansion = self.expansion;
+        let is_plain = expansion.length.is_none()
+            && expansion.shortest.is_none()
+            && !expansion.relationship_bound
+            && expansion.properties.is_empty();
+        // Those of the row that was begun, and all where there is more to a row than two values.
+        while !(is_plain && matches!(self.state, State::None))
+            && let Some(mut row) = self.next(cx)?
+        {
+            each(&mut row, cx)?;
+        }
+        if !is_plain {
+            return Ok(());
+        }
+        self.input.drain(cx, &mut |row, cx| {
+            let Some(from) = from_of(row, expansion)? else {
+                return Ok(());
+            };
+            let mut steps = Steps::new(from, expansion.direction);
+            while let Some(id) = steps.next(&expansion.kinds, cx)? {
+                if is_used(row, &expansion.distinct_from, &id) {
+                    continue;
+                }
+                let to = id.other(from);
+                match &row[expansion.to] {
+                    Value::Node(node) if expansion.to_bound && node.id == to => {}
+                    _ if expansion.to_bound => continue,
+                    _ => row[expansion.to] = Value::Node(Node::from(to)),
+                }
+                row[expansion.relationship] = Value::Relationship(Relationship::from(id));
+                each(row, cx)?;
+            }
+            row[expansion.relationship] = Value::Null;
+            if !expansion.to_bound {
+                row[expansion.to] = Value::Null;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -6,7 +6,7 @@ use bowline_types::BlockId;
 
 use super::context::Context;
 use super::evaluate::{evaluate, holds};
-use super::stream::{Input, Row, Stream};
+use super::stream::{Each, Input, Row, Stream};
 use crate::call::ProcedureRows;
 use crate::error::{Class, Detail, Error, Result, Span};
 use crate::plan::{Expr, Plan, Slot};
@@ -64,6 +64,34 @@ impl Stream for Scan<'_> {
             self.page = page.into_iter();
         }
     }
+
+    fn drain(&mut self, cx: &mut Context<'_>, each: &mut Each<'_>) -> Result<()> {
+        // Of the row that was begun.
+        while self.row.is_some()
+            && let Some(mut row) = self.next(cx)?
+        {
+            each(&mut row, cx)?;
+        }
+        let (slot, label) = (self.slot, self.label.map(|label| &**label));
+        self.input.drain(cx, &mut |row, cx| {
+            let (mut page, mut last) = (Vec::new(), None);
+            loop {
+                page.clear();
+                cx.graph().nodes(label, last, PAGE, &mut page)?;
+                for id in &page {
+                    cx.tick()?;
+                    row[slot] = Value::Node(Node::from(*id));
+                    each(row, cx)?;
+                }
+                if page.len() < PAGE {
+                    break;
+                }
+                last = page.last().copied();
+            }
+            row[slot] = Value::Null;
+            Ok(())
+        })
+    }
 }
 
 pub(super) struct IsNode<'p> {
@@ -101,6 +129,15 @@ impl Stream for Filter<'_> {
             }
         }
         Ok(None)
+    }
+
+    fn drain(&mut self, cx: &mut Context<'_>, each: &mut Each<'_>) -> Result<()> {
+        let predicate = self.predicate;
+        self.input
+            .drain(cx, &mut |row, cx| match holds(predicate, row, cx)? {
+                true => each(row, cx),
+                false => Ok(()),
+            })
     }
 }
 
