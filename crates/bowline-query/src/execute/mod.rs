@@ -1,7 +1,7 @@
 //! Running a plan.
 //!
 //! Each operator of a plan becomes a [`Stream`], which yields one row per call and asks its input for rows as it needs
-//! them. A stream holds no borrow of the graph: it reads pages through the [`Context`], so that operators that write
+//! them, or hands all of its rows to who only looks at them. A stream holds no borrow of the graph: it reads pages through the [`Context`], so that operators that write
 //! may stand among those that read.
 //!
 //! ```text
