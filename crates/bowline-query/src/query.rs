@@ -370,7 +370,7 @@ impl<'q> Query<'q> {
             check_parameters(compiled, parameters)?;
             let mut stream = open(&compiled.plan, vec![Value::Null; compiled.slots]);
             let mut count = 0;
-            while let Some(mut values) = stream.next(&mut cx)? {
+            stream.drain(&mut cx, &mut |values, cx| {
                 count += 1;
                 if count > self.limits.rows {
                     let limit = self.limits.rows;
@@ -382,10 +382,10 @@ impl<'q> Query<'q> {
                 }
                 let mut answer = Vec::with_capacity(compiled.columns.len());
                 for (_, slot) in &compiled.columns {
-                    answer.push(materialize(&cx, std::mem::take(&mut values[*slot]))?);
+                    answer.push(materialize(cx, values[*slot].clone())?);
                 }
-                row(answer)?;
-            }
+                row(answer)
+            })?;
             drop(stream);
             let (plan, names) = (&compiled.plan, &compiled.names);
             let profile = self

@@ -29,6 +29,8 @@ struct Progress {
     bound: HashSet<Slot>,
     /// The slots of relationships that were followed.
     followed: Vec<Slot>,
+    /// The one that was followed last, if nothing can ask for it.
+    unread: Option<Slot>,
     conditions: Vec<Condition>,
 }
 
@@ -75,6 +77,7 @@ impl Compiler<'_> {
             plan: input,
             bound: bound.clone(),
             followed: Vec::new(),
+            unread: None,
             conditions: Vec::new(),
         };
         if let Some(predicate) = predicate {
@@ -103,6 +106,9 @@ impl Compiler<'_> {
                 input,
                 predicate: condition.predicate,
             });
+        }
+        if let Some(slot) = progress.unread {
+            leave_unread(&mut progress.plan, slot);
         }
         Ok((progress.plan, scope))
     }
@@ -391,9 +397,17 @@ impl Compiler<'_> {
             },
             distinct_from: progress.followed.clone(),
             reversed: backward,
+            is_read: true,
             shortest: None,
         };
         progress.followed.push(relationship);
+        // Of those before, this one had to differ.
+        let is_unread = pattern.variable.is_none()
+            && step.variable.is_none()
+            && step.length.is_none()
+            && step.properties.is_none()
+            && step.predicate.is_none();
+        progress.unread = is_unread.then_some(relationship);
         progress.wrap(|input| Plan::Expand {
             input,
             expansion: Box::new(expansion),
@@ -452,6 +466,7 @@ impl Compiler<'_> {
             properties: self.property_tests(step.properties.as_ref(), scope)?,
             distinct_from: Vec::new(),
             reversed: false,
+            is_read: true,
             shortest: pattern.shortest,
         };
         progress.wrap(|input| Plan::Expand {
@@ -462,6 +477,22 @@ impl Compiler<'_> {
         self.name_path(pattern, slots, scope, progress);
         progress.apply_conditions();
         Ok(())
+    }
+}
+
+/// Has the step to a relationship leave it out of its rows.
+fn leave_unread(plan: &mut Plan, slot: Slot) {
+    match plan {
+        Plan::Expand { expansion, .. } if expansion.relationship == slot => {
+            expansion.is_read = false;
+        }
+        Plan::Expand { input, .. }
+        | Plan::Filter { input, .. }
+        | Plan::Project { input, .. }
+        | Plan::IsNode { input, .. }
+        | Plan::Scan { input, .. }
+        | Plan::Seek { input, .. } => leave_unread(input, slot),
+        _ => {}
     }
 }
 

@@ -231,6 +231,29 @@ impl<'p> Expand<'p> {
     }
 }
 
+/// So many ends of relationships are held at once.
+const ENDS_MAX: usize = 1 << 14;
+
+/// Whether nothing but the nodes at the ends of a node's relationships is asked for, and no relationship of the row can be among
+/// these.
+fn needs_ends_only(row: &Row, from: BlockId, expansion: &Expansion) -> bool {
+    let is_among = |id: &Id| match expansion.direction {
+        Direction::Out => id.source == from,
+        Direction::In => id.target == from,
+        Direction::Both => true,
+    };
+    let holds_one = |value: &Value| matches!(value, Value::Relationship(it) if is_among(&it.id));
+    let may_be_used = |slot: &usize| match &row[*slot] {
+        Value::List(list) => list.iter().any(holds_one),
+        value => holds_one(value),
+    };
+    !expansion.is_read
+        && !expansion.to_bound
+        // Both: a loop is met twice.
+        && expansion.direction != Direction::Both
+        && !expansion.distinct_from.iter().any(may_be_used)
+}
+
 /// From where a row goes on, if from anywhere.
 fn from_of(row: &Row, expansion: &Expansion) -> Result<Option<BlockId>> {
     match &row[expansion.from] {
@@ -283,6 +306,22 @@ impl Stream for Expand<'_> {
             let Some(from) = from_of(row, expansion)? else {
                 return Ok(());
             };
+            if needs_ends_only(row, from, expansion) {
+                let (kinds, direction) = (&expansion.kinds, expansion.direction);
+                let mut ends = Vec::new();
+                if cx
+                    .graph()
+                    .ends(from, direction, kinds, ENDS_MAX, &mut ends)?
+                {
+                    for to in ends {
+                        cx.tick()?;
+                        row[expansion.to] = Value::Node(Node::from(to));
+                        each(row, cx)?;
+                    }
+                    row[expansion.to] = Value::Null;
+                    return Ok(());
+                }
+            }
             let mut steps = Steps::new(from, expansion.direction);
             while let Some(id) = steps.next(&expansion.kinds, cx)? {
                 if is_used(row, &expansion.distinct_from, &id) {

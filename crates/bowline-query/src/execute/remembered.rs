@@ -204,6 +204,17 @@ impl Graph for Remembered<'_> {
             .relationships(node, direction, kinds, after, count, page)
     }
 
+    fn ends(
+        &self,
+        node: BlockId,
+        direction: Direction,
+        kinds: &[Name],
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        self.graph.ends(node, direction, kinds, count, page)
+    }
+
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {
         self.graph.relationship(id)
     }

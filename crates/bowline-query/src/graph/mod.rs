@@ -98,6 +98,19 @@ pub trait Graph {
         page: &mut Vec<Arc<RelationshipId>>,
     ) -> StoreResult<()>;
 
+    /// Appends to `page` the nodes at the other ends of the relationships that [`Graph::relationships`] gives, one for each.
+    /// `false`: the graph cannot, or there are more than `count`, and the page is to be forgotten.
+    fn ends(
+        &self,
+        _node: BlockId,
+        _direction: Direction,
+        _kinds: &[Name],
+        _count: usize,
+        _page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        Ok(false)
+    }
+
     /// The relationship's properties, if it exists.
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>>;
 

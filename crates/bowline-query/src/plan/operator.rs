@@ -182,6 +182,8 @@ pub(crate) struct Expansion {
     pub distinct_from: Vec<Slot>,
     /// The list of relationships is in reverse, because the pattern is walked from its end.
     pub reversed: bool,
+    /// Whether anything may ask for the relationship. If not, a row need not have it.
+    pub is_read: bool,
     pub shortest: Option<Shortest>,
 }
 

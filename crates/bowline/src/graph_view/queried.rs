@@ -346,6 +346,32 @@ impl bowline_query::Graph for Graph {
         Ok(failed.map_or(Ok(()), Err)?)
     }
 
+    fn ends(
+        &self,
+        node: BlockId,
+        direction: Direction,
+        kinds: &[Name],
+        count: usize,
+        page: &mut Vec<BlockId>,
+    ) -> StoreResult<bool> {
+        let filter = filter(&self.core().kinds, kinds);
+        if filter == KindFilter::only([]) {
+            return Ok(true);
+        }
+        let most = page.len() + count;
+        let sources = Sources::of(self)?;
+        let reader = sources.reader(self);
+        let mut is_all = true;
+        reader.visit_neighbors(node, direction, &filter, |it| {
+            is_all = page.len() < most;
+            if is_all {
+                page.push(it.id);
+            }
+            is_all
+        })?;
+        Ok(is_all)
+    }
+
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {
         let Some(kind) = self.core().kinds.id(&id.kind) else {
             return Ok(None);
