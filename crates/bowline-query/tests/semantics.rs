@@ -386,3 +386,55 @@ fn parameters_are_those_that_the_query_uses() {
         assert!(error.to_string().contains(told), "{error}");
     }
 }
+
+/// A relationship that nobody asks for is not made, and the last step of a pattern then knows the ends only. Relationships of one
+/// pattern differ all the same, loops and parallel ones among them.
+#[test]
+fn patterns_without_names_have_the_rows_of_those_with_names() {
+    let mut random = fastrand::Rng::with_seed(0x0e9d);
+    let mut most = 0;
+    for _ in 0..40 {
+        let mut setup =
+            "CREATE (n0:A {v: 0}), (n1:B {v: 1}), (n2:A:B {v: 2}), (n3 {v: 3})".to_owned();
+        for _ in 0..random.usize(1..9) {
+            let (from, to) = (random.u8(..4), random.u8(..4));
+            let kind = ["S", "T"][random.usize(..2)];
+            setup += &format!(", (n{from})-[:{kind}]->(n{to})");
+        }
+        let graph = graph(&setup);
+        let mut side = |name: &str| {
+            let kind = ["", ":S", ":T", ":S|T"][random.usize(..4)];
+            let (left, right) = [("-", "->"), ("<-", "-"), ("-", "-")][random.usize(..3)];
+            [
+                format!("{left}[{name}{kind}]{right}"),
+                format!("{left}[{kind}]{right}"),
+            ]
+        };
+        let (first, second) = (side("r"), side("s"));
+        let label = ["", ":A", ":B"][random.usize(..3)];
+        let condition = [
+            "",
+            "WHERE c.v > 0",
+            "WHERE a.v <> c.v",
+            "WHERE c:A OR b.v = 1",
+        ][random.usize(..4)];
+        for shape in [
+            "(a)1(b)2(cL)",
+            "(a)1(b), (b)2(cL)",
+            "(a)1(b)2(a)",
+            "(aL)1(b)",
+        ] {
+            let condition = if shape.contains('c') { condition } else { "" };
+            let text = |which: usize| {
+                let pattern = shape.replace('L', label).replace('1', &first[which]);
+                let pattern = pattern.replace('2', &second[which]);
+                format!("MATCH {pattern} {condition} RETURN count(*), sum(b.v)")
+            };
+            let (named, without) = (rows(&graph, &text(0)), rows(&graph, &text(1)));
+            assert_eq!(named, without, "{setup}\n{}\n{}", text(0), text(1));
+            let count = named[0].split(' ').next().map(str::parse);
+            most = most.max(count.unwrap().unwrap_or(0));
+        }
+    }
+    assert!(most > 10, "at most {most} rows");
+}
