@@ -20,6 +20,7 @@
 //!   touched      what a conflict names
 //!   key          keys as errors show them
 //!   quota        what the keys below a prefix may take
+//!   index        an index of blocks
 //!   read_level   how new a read must be
 //! ```
 
@@ -30,6 +31,7 @@ mod block_kinds;
 mod calendar;
 mod expected;
 mod graph;
+mod index;
 mod isolation;
 mod key;
 mod lease_id;
@@ -49,6 +51,7 @@ pub use calendar::{
 };
 pub use expected::Expected;
 pub use graph::{Block, Direction, Edge, EdgeKey, GraphWrite};
+pub use index::Index;
 pub use isolation::Isolation;
 pub use key::show_key;
 pub use lease_id::{LeaseId, ParseLeaseIdError};

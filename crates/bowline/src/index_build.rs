@@ -1,4 +1,4 @@
-//! [`Index`], and the work on indexes: creating, building while others write, dropping, and going on after a crash.
+//! The work on indexes: creating, building while others write, dropping, and going on after a crash.
 //!
 //! # Algorithm
 //!
@@ -24,7 +24,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_storage::engine::ScanDirection;
-use bowline_types::{BlockId, Revision};
+use bowline_types::{BlockId, Index, Revision};
 
 use crate::commit_queue::{Reindexed, Request};
 use crate::handle::{Shared, open_or_closed};
@@ -43,40 +43,17 @@ const CLEARED: usize = 1_024;
 /// Pairs of blocks that are named where a unique index cannot be.
 const PAIRS_MAX: usize = 10;
 
-/// An index of blocks. Made by [`Db::create_index`](crate::Db::create_index) and [`DbReader::indexes`](crate::DbReader::indexes).
-///
-/// ```
-/// # let db = bowline::Db::in_memory()?;
-/// let index = db.create_index("person", ["name"])?;
-/// assert_eq!((index.kind.as_str(), index.is_unique), ("person", false));
-/// assert_eq!(index.ready_since, Some(db.revision()));
-/// # Ok::<(), bowline::Error>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Index {
-    /// The kind of its blocks.
-    pub kind: String,
-    /// The attributes that it is by, in its order. A block without one of them is not in it.
-    pub attributes: Vec<String>,
-    /// Whether no two blocks may have the same values.
-    pub is_unique: bool,
-    /// The first revision whose snapshots are read by it; `None` while it is built.
-    pub ready_since: Option<Revision>,
-}
-
-impl Index {
-    pub(crate) fn of(shared: &Shared, index: &Definition) -> Index {
-        let kind = shared.kinds.name(index.kind);
-        Index {
-            kind: kind.map(|kind| kind.to_string()).unwrap_or_default(),
-            attributes: index.attributes.clone(),
-            is_unique: index.is_unique,
-            ready_since: match index.state {
-                State::Ready { since } => Some(since),
-                State::Building { .. } | State::Dropped => None,
-            },
-        }
+/// An index as programs see it.
+pub(crate) fn index_of(shared: &Shared, index: &Definition) -> Index {
+    let kind = shared.kinds.name(index.kind);
+    Index {
+        kind: kind.map(|kind| kind.to_string()).unwrap_or_default(),
+        attributes: index.attributes.clone(),
+        is_unique: index.is_unique,
+        ready_since: match index.state {
+            State::Ready { since } => Some(since),
+            State::Building { .. } | State::Dropped => None,
+        },
     }
 }
 
@@ -139,7 +116,7 @@ pub(crate) fn create(
     build(shared, &index)?;
     let built = find(shared, kind, &index.attributes);
     let built = built.ok_or_else(|| not_found(kind, &index.attributes))?;
-    Ok(Index::of(shared, &built))
+    Ok(index_of(shared, &built))
 }
 
 fn record(key: &[u8], value: Vec<u8>) -> Mutation {
@@ -178,7 +155,7 @@ fn build(shared: &Shared, index: &Definition) -> Result<()> {
     let is_over = loop {
         shared.check_open()?;
         if shared.indexes.is_being_dropped(index.id) {
-            let kind = Index::of(shared, index).kind;
+            let kind = index_of(shared, index).kind;
             return Err(not_found(&kind, &index.attributes));
         }
         let (blocks, last) = next_chunk(shared, index, done)?;
@@ -203,7 +180,7 @@ fn build(shared: &Shared, index: &Definition) -> Result<()> {
     }
     remove(shared, index)?;
     Err(Error::BuiltNotUnique {
-        kind: Index::of(shared, index).kind.into(),
+        kind: index_of(shared, index).kind.into(),
         attributes: index.attributes.join(", ").into(),
         pairs,
     })

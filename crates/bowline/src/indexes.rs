@@ -2,9 +2,10 @@
 
 use crate::db::Db;
 use crate::handle::Shared;
-use crate::index_build::{self, Index};
+use crate::index_build;
 use crate::reader::DbReader;
 use bowline_core::error::Result;
+use bowline_types::Index;
 
 impl DbReader {
     /// The indexes, in the order in which they were created.
@@ -20,7 +21,7 @@ impl DbReader {
         let shared: &Shared = self.handle();
         let all = shared.indexes.now();
         let kept = all.kept.iter();
-        kept.map(|index| Index::of(shared, index)).collect()
+        kept.map(|index| index_build::index_of(shared, index)).collect()
     }
 }
 

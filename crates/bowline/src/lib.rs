@@ -90,7 +90,7 @@ pub use bowline_storage::histogram::HistogramSnapshot;
 pub use bowline_storage::{Clock, Error as StorageError, SystemClock, Value, vfs};
 pub use bowline_types::{
     AttributeValue, Attributes, Block, BlockId, BlockKinds, Direction, Edge, EdgeKey, Expected,
-    GraphStats, Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
+    GraphStats, Index, Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
 };
 pub use builder::DbBuilder;
 pub use check::{Check, check_files};
@@ -102,7 +102,6 @@ pub use graph_view::{
     Graph, KHop, NeighborRef, PageRank, PathIter, ShortestPath, SimplePaths, Traverse, Traversed,
     Triangles, VisitRef, WeightedDistances,
 };
-pub use index_build::Index;
 pub use ingest::Ingest;
 pub use read_only::check_member;
 pub use reader::{DbReader, Stats};

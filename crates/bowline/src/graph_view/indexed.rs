@@ -9,12 +9,12 @@ use bowline_storage::engine::ScanDirection;
 
 use super::Graph;
 use super::records::invalid;
-use crate::index_build::Index;
+use crate::index_build::index_of;
 use bowline_core::error::Result;
 use bowline_core::graph::{self, AttributesRef, Block, BlockId};
 use bowline_core::index::{Asked, Definition, IndexSet, KeyRange, Last, block_of_entry};
 use bowline_core::trees;
-use bowline_types::AttributeValue;
+use bowline_types::{AttributeValue, Index};
 
 /// What an attribute must be, as Cypher compares: 1 equals 1.0, values of different types compare with nothing.
 ///
@@ -236,7 +236,7 @@ impl Blocks<'_> {
     #[must_use]
     pub fn index(&self) -> Option<Index> {
         let handle = self.graph.snapshot.handle();
-        self.plan().map(|(index, _)| Index::of(handle, &index))
+        self.plan().map(|(index, _)| index_of(handle, &index))
     }
 
     /// Their ids.
