@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use prost::Message;
 
 /// What clients may call.
-const PUBLIC: [&str; 9] = [
+const PUBLIC: [&str; 10] = [
     "etcd/rpc.proto",
     "etcd/lock.proto",
     "etcd/election.proto",
@@ -16,6 +16,7 @@ const PUBLIC: [&str; 9] = [
     "bowline/v1/member.proto",
     "bowline/v1/roles.proto",
     "bowline/v1/quota.proto",
+    "bowline/v1/index.proto",
 ];
 
 /// What members say to each other: no business of a client.

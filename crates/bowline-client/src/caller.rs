@@ -177,8 +177,42 @@ impl Caller {
         M: Message + Clone,
         F: Future<Output = Result<Response<R>, Status>>,
     {
-        let deadline = Instant::now() + self.settings.request_timeout;
-        let mut shown = self.shown_until(deadline).await?;
+        let timeout = self.settings.request_timeout;
+        self.call_within(timeout, repeat, metadata, message, send)
+            .await
+    }
+
+    /// Sends a request of [`Repeat::Always`] whose answer takes as long as its work. A server that is silent because it is
+    /// gone is found out by its connection, which is kept alive.
+    pub(crate) async fn call_for_long<M, R, F>(
+        &self,
+        message: M,
+        send: impl Fn(Channel, Request<M>) -> F,
+    ) -> Result<(R, MetadataMap)>
+    where
+        M: Message + Clone,
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        self.call_within(LONG, Repeat::Always, None, message, send)
+            .await
+    }
+
+    async fn call_within<M, R, F>(
+        &self,
+        timeout: Duration,
+        repeat: Repeat,
+        metadata: Option<(&'static str, &'static str)>,
+        message: M,
+        send: impl Fn(Channel, Request<M>) -> F,
+    ) -> Result<(R, MetadataMap)>
+    where
+        M: Message + Clone,
+        F: Future<Output = Result<Response<R>, Status>>,
+    {
+        let deadline = Instant::now() + timeout;
+        // A login takes no longer than any request.
+        let log_in_by = || deadline.min(Instant::now() + self.settings.request_timeout);
+        let mut shown = self.shown_until(log_in_by()).await?;
         let mut may_log_in = true;
         loop {
             let send = |channel, message| {
@@ -194,7 +228,7 @@ impl Caller {
                 // It was refused before anything of it was done.
                 Err(error) if may_log_in && self.login.may_help(&error) => {
                     may_log_in = false;
-                    shown = Box::pin(self.log_in(Some(&shown), deadline)).await?;
+                    shown = Box::pin(self.log_in(Some(&shown), log_in_by())).await?;
                 }
                 replied => return replied,
             }
@@ -265,6 +299,9 @@ impl Caller {
         }
     }
 }
+
+/// More than any work takes.
+const LONG: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// How long to wait after all endpoints failed, at first and at most.
 pub(crate) const PAUSE_MIN: Duration = Duration::from_millis(50);

@@ -20,7 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tonic::{Code, Status};
 
-use bowline_types::{Expected, Revision, Touched};
+use bowline_proto::problem::of_details;
+use bowline_proto::v1::NotUnique;
+use bowline_types::{BlockId, Expected, Revision, Touched};
 
 use crate::problem::QueryProblem;
 
@@ -65,7 +67,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// `UnknownOutcome`: read the data before another try. Nothing was changed after any other error: `Unreachable`,
 /// `NoLeader`, `TooManyRequests` and `RateExceeded` (try again later), `NoSpace`, `QuotaExceeded`, `RequestTooLarge`,
-/// `Corrupt`, and those of users.
+/// `Corrupt`, and those of users. Of writes of blocks: `NotUnique`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -252,6 +254,28 @@ pub enum Error {
     /// A request of the graph is one that the server, or what is stored there, does not allow.
     #[error("{message}")]
     Refused {
+        /// The text of the server, with the remedy.
+        message: String,
+    },
+    /// A block would have the same values as another one in a unique index: see
+    /// [`Client::create_unique_index`](crate::Client::create_unique_index). Nothing was written.
+    #[error(
+        "block {block} would have the same {attributes} as block {other}, and the index of the kind {kind:?} by that is unique: \
+         change or delete one of them"
+    )]
+    NotUnique {
+        /// The kind of the index.
+        kind: Box<str>,
+        /// Its attributes.
+        attributes: Box<str>,
+        /// The block that was written.
+        block: BlockId,
+        /// The block that has the values.
+        other: BlockId,
+    },
+    /// An index of this kind by these attributes exists, and the one is unique and the other is not.
+    #[error("{message}")]
+    IndexExists {
         /// The text of the server, with the remedy.
         message: String,
     },
@@ -495,6 +519,9 @@ impl Error {
         if let Some(problem) = QueryProblem::of_details(status.details(), status.message()) {
             return Error::Query(Box::new(problem));
         }
+        if let Some(error) = not_unique(status.details()) {
+            return error;
+        }
         Error::of_text(status.code(), status.message())
     }
 
@@ -578,6 +605,11 @@ impl Error {
                 let message = text.trim_start_matches("bowline: ").to_owned();
                 Error::QuotaExceeded { message }
             }
+            text if text.starts_with("an index of the kind ")
+                && code == Code::FailedPrecondition =>
+            {
+                Error::IndexExists { message: message() }
+            }
             // grpc-go says it so.
             text if code == Code::ResourceExhausted && text.contains("received message larger") => {
                 Error::RequestTooLarge
@@ -591,6 +623,18 @@ impl Error {
             },
         }
     }
+}
+
+/// The block that a unique index does not allow, among the details of a refusal.
+fn not_unique(details: &[u8]) -> Option<Error> {
+    let found: NotUnique = of_details(details)?;
+    let id = |bytes: &[u8]| bytes.try_into().ok().map(BlockId::from_bytes);
+    Some(Error::NotUnique {
+        block: id(&found.block)?,
+        other: id(&found.other)?,
+        kind: found.kind.into(),
+        attributes: found.attributes.into(),
+    })
 }
 
 /// Where to start, if it is known.

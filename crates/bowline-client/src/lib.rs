@@ -39,6 +39,7 @@
 //!
 //! - The client uses one endpoint, and the next one when that fails.
 //! - It retries reads, and any request for which no connection could be made: nothing was sent then.
+//! - It sends the creation of an index again, too, which is the same twice, and waits for it as long as it takes.
 //! - It never sends a put, a deletion, a transaction that writes, a commit, a write of the graph, a grant or
 //!   a change of members a second time. If no reply confirms or denies it: [`Error::UnknownOutcome`].
 //! - A [`Watcher`] resumes after a broken connection: every change once, in order, or an error.
@@ -51,8 +52,8 @@
 //! ```text
 //!   builder ──▶ client        the calls a user sees; it hands out the verbs
 //!                 │
-//!   verbs         ▼           kv, graph, transaction, history, lease, watch, cluster, auth, maintenance;
-//!                 │           a verb holds what it calls with, and knows no client
+//!   verbs         ▼           kv, graph, transaction, history, lease, watch, cluster, auth, maintenance,
+//!                 │           quota, index; a verb holds what it calls with, and knows no client
 //!                 ▼
 //!   v1 ───────▶ caller        the one retry rule
 //!                 ▼
@@ -91,6 +92,7 @@ mod error;
 mod fake;
 pub mod graph;
 mod history;
+mod index;
 mod key_range;
 mod kv;
 mod lease;
@@ -112,7 +114,7 @@ pub mod tls {
 }
 
 pub use bowline_types::{
-    Expected, Isolation, LeaseId, MemberId, ParseLeaseIdError, ParseMemberIdError, Quota,
+    Expected, Index, Isolation, LeaseId, MemberId, ParseLeaseIdError, ParseMemberIdError, Quota,
     QuotaLimits, QuotaUse, ReadLevel, Revision, Touched,
 };
 pub use builder::ClientBuilder;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bowline_proto::problem::of_details;
 use bowline_proto::v1 as pb;
 use pb::query_problem::Kind;
 
@@ -74,7 +75,7 @@ impl fmt::Display for QueryProblem {
 impl QueryProblem {
     /// The problem among the details of a refusal with this text.
     pub(crate) fn of_details(details: &[u8], text: &str) -> Option<QueryProblem> {
-        let problem = bowline_proto::problem::of_details(details)?;
+        let problem: pb::QueryProblem = of_details(details)?;
         let given = |text: String| Some(text).filter(|text| !text.is_empty());
         Some(QueryProblem {
             kind: match problem.kind() {

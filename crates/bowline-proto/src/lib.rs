@@ -57,7 +57,7 @@ package!(
     "v3electionpb"
 );
 package!(
-    /// The services that etcd has no words for: graph, store, lease, members, quotas.
+    /// The services that etcd has no words for: graph, store, lease, members, quotas, indexes.
     v1,
     "bowline.v1"
 );

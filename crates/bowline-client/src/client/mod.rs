@@ -3,6 +3,7 @@
 //! No module below imports it: a request holds its caller.
 
 mod cluster;
+mod index;
 mod lease;
 mod maintenance;
 mod quota;

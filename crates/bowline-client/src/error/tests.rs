@@ -137,6 +137,9 @@ fn texts_become_errors() {
             "{text}: {error:?}"
         );
     }
+    let exists = "an index of the kind \"person\" by name exists, and is not unique: drop it before you create another";
+    let error = of(Code::FailedPrecondition, exists);
+    assert!(matches!(&error, Error::IndexExists { message } if message == exists));
     let refused = "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token";
     let refused = Error::of_text(Code::Cancelled, refused);
     assert!(matches!(refused, Error::InvalidToken), "{refused:?}");
@@ -189,4 +192,34 @@ fn only_what_was_not_done_may_be_tried_again() {
             "{text}: {error:?}"
         );
     }
+}
+
+#[test]
+fn a_block_that_is_not_unique_is_named_in_the_details() {
+    let id = |id: u128| Bytes::copy_from_slice(&BlockId(id).to_bytes());
+    let found = NotUnique {
+        kind: "person".to_owned(),
+        attributes: "name, age".to_owned(),
+        block: id(1),
+        other: id(2),
+    };
+    let refused = |found: &NotUnique| {
+        let details = bowline_proto::problem::to_details(9, "not unique", found);
+        let status = Status::with_details(Code::FailedPrecondition, "not unique", details);
+        Error::from_status(&status, "here:1")
+    };
+    let error = refused(&found);
+    assert!(
+        matches!(&error, Error::NotUnique { kind, attributes, block: BlockId(1), other: BlockId(2) }
+            if **kind == *"person" && **attributes == *"name, age"),
+        "{error:?}"
+    );
+    assert!(!error.is_retryable());
+    assert!(matches!(error.of_change(), Error::NotUnique { .. }));
+    // Ids that are none: what the server says is left.
+    let cut = NotUnique {
+        other: Bytes::new(),
+        ..found
+    };
+    assert!(matches!(refused(&cut), Error::Other { .. }));
 }
