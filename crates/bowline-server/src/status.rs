@@ -7,7 +7,10 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bowline_cluster::Error;
-use bowline_replica::{QuotaRefusal, Refusal, UsersRefusal};
+use bowline_proto::problem::to_details;
+use bowline_proto::v1 as pb;
+use bowline_replica::{IndexRefusal, NotUnique, QuotaRefusal, Refusal, UsersRefusal};
+use bytes::Bytes;
 use http::HeaderMap;
 use tonic::{Code, Status};
 
@@ -52,6 +55,10 @@ pub enum Fault {
     TooManyWrites,
     /// The quota of a prefix is used up, or a change of quotas is refused.
     Quota(QuotaRefusal),
+    /// A block would have the values of another one in a unique index.
+    NotUnique(Box<NotUnique>),
+    /// There are as many as there may be; names what to do.
+    TooMany(String),
     /// A principal makes more requests, or scans more bytes, than it may in a second.
     RateExceeded(String),
     /// Clients use up their memory budget.
@@ -216,6 +223,12 @@ impl Fault {
                 };
                 return (code, format!("bowline: {refusal}").into());
             }
+            Fault::NotUnique(found) => {
+                let text = IndexRefusal::NotUnique(found.clone()).to_string();
+                let text = cut(&text, REFUSAL_BYTES_MAX).to_owned();
+                return (Code::FailedPrecondition, text.into());
+            }
+            Fault::TooMany(text) => return (Code::ResourceExhausted, text.clone().into()),
             Fault::RateExceeded(text) => return (Code::ResourceExhausted, text.clone().into()),
             Fault::OutOfMemory => (
                 Code::ResourceExhausted,
@@ -389,7 +402,13 @@ impl From<UsersRefusal> for Fault {
 impl From<Fault> for Status {
     fn from(fault: Fault) -> Status {
         let (code, text) = fault.parts();
-        Status::new(code, text)
+        match &fault {
+            Fault::NotUnique(found) => {
+                let details = to_details(code.into(), &text, &to_wire(found));
+                Status::with_details(code, text, details)
+            }
+            _ => Status::new(code, text),
+        }
     }
 }
 
@@ -409,11 +428,33 @@ impl From<Refusal> for Fault {
             Refusal::TooMuchWork { .. } => Fault::TooMuchWork,
             Refusal::TooManyWrites { .. } => Fault::TooManyWrites,
             Refusal::Quota(refusal) => Fault::Quota(refusal),
+            Refusal::Index(refusal) => refusal.into(),
             // The library's text, so that a program reads the same in both places.
             Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
             Refusal::InvalidKind { name } => bowline::Error::InvalidKind { name }.into(),
             other => Fault::Internal(other.to_string()),
         }
+    }
+}
+
+/// In the library's words, as other refusals are.
+impl From<IndexRefusal> for Fault {
+    fn from(refusal: IndexRefusal) -> Fault {
+        match refusal {
+            IndexRefusal::TooMany => Fault::TooMany(refusal.to_string()),
+            IndexRefusal::Dropped => Fault::Contended(refusal.to_string()),
+            refusal => bowline::Error::from(refusal).into(),
+        }
+    }
+}
+
+fn to_wire(found: &NotUnique) -> pb::NotUnique {
+    let id = |id: bowline::BlockId| Bytes::copy_from_slice(&id.to_bytes());
+    pb::NotUnique {
+        kind: found.kind.clone(),
+        attributes: found.attributes.clone(),
+        block: id(found.block),
+        other: id(found.other),
     }
 }
 
@@ -430,11 +471,28 @@ impl From<bowline::Error> for Fault {
                 Fault::RequestTooLarge
             }
             E::Closed => Fault::Stopped,
-            E::MissingBlock { .. } | E::UnknownKind { .. } => Fault::Missing(short(&error)),
-            E::InvalidKind { .. } | E::TooManyKinds { .. } | E::NotSupported { .. } => {
-                Fault::Malformed(short(&error))
+            E::MissingBlock { .. } | E::UnknownKind { .. } | E::IndexNotFound { .. } => {
+                Fault::Missing(short(&error))
             }
-            E::Cycle { .. } | E::InvalidWeight { .. } => Fault::Unfit(short(&error)),
+            E::InvalidKind { .. }
+            | E::InvalidIndex { .. }
+            | E::TooManyKinds { .. }
+            | E::NotSupported { .. } => Fault::Malformed(short(&error)),
+            E::Cycle { .. }
+            | E::InvalidWeight { .. }
+            | E::IndexExists { .. }
+            | E::BuiltNotUnique { .. } => Fault::Unfit(short(&error)),
+            E::NotUnique {
+                kind,
+                attributes,
+                block,
+                other,
+            } => Fault::NotUnique(Box::new(NotUnique {
+                kind: kind.into(),
+                attributes: attributes.into(),
+                block,
+                other,
+            })),
             E::Storage(
                 bowline_storage::Error::Corrupt { .. } | bowline_storage::Error::MissingFile { .. },
             )
@@ -452,6 +510,18 @@ fn short(error: &bowline::Error) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
+}
+
+/// The longest text of a refusal that has details: both travel in headers.
+pub(crate) const REFUSAL_BYTES_MAX: usize = 1 << 10;
+
+/// At most so many bytes of a text.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 impl From<Error> for Fault {
@@ -526,236 +596,4 @@ pub(crate) fn leaves_doubt(status: &Status) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use bowline::Revision;
-
-    #[test]
-    fn codes_and_texts_are_those_that_clients_know() {
-        // Without the prefix `etcdserver: `.
-        let table: &[(Fault, Code, &str)] = &[
-            (
-                Fault::KeyNotProvided,
-                Code::InvalidArgument,
-                "key is not provided",
-            ),
-            (Fault::KeyNotFound, Code::InvalidArgument, "key not found"),
-            (
-                Fault::ValueProvided,
-                Code::InvalidArgument,
-                "value is provided",
-            ),
-            (
-                Fault::LeaseProvided,
-                Code::InvalidArgument,
-                "lease is provided",
-            ),
-            (
-                Fault::TooManyOperations,
-                Code::InvalidArgument,
-                "too many operations in txn request",
-            ),
-            (
-                Fault::DuplicateKey,
-                Code::InvalidArgument,
-                "duplicate key given in txn request",
-            ),
-            (
-                Fault::InvalidSort,
-                Code::InvalidArgument,
-                "invalid sort option",
-            ),
-            (
-                Fault::RequestTooLarge,
-                Code::InvalidArgument,
-                "request is too large",
-            ),
-            (
-                Fault::UserNameEmpty,
-                Code::InvalidArgument,
-                "user name is empty",
-            ),
-            (
-                Fault::AuthenticationFailed,
-                Code::InvalidArgument,
-                "authentication failed, invalid user ID or password",
-            ),
-            (
-                Fault::InvalidMemberUrls,
-                Code::InvalidArgument,
-                "given member URLs are invalid",
-            ),
-            (
-                Fault::Compacted,
-                Code::OutOfRange,
-                "mvcc: required revision has been compacted",
-            ),
-            (
-                Fault::FutureRevision,
-                Code::OutOfRange,
-                "mvcc: required revision is a future revision",
-            ),
-            (Fault::TtlTooLarge, Code::OutOfRange, "too large lease TTL"),
-            (
-                Fault::NoSpace,
-                Code::ResourceExhausted,
-                "mvcc: database space exceeded",
-            ),
-            (
-                Fault::TooManyRequests,
-                Code::ResourceExhausted,
-                "too many requests",
-            ),
-            (
-                Fault::LeaseNotFound,
-                Code::NotFound,
-                "requested lease not found",
-            ),
-            (Fault::MemberNotFound, Code::NotFound, "member not found"),
-            (
-                Fault::LeaseExists,
-                Code::FailedPrecondition,
-                "lease already exists",
-            ),
-            (Fault::NotLeader, Code::FailedPrecondition, "not leader"),
-            (
-                Fault::NotLearner,
-                Code::FailedPrecondition,
-                "can only promote a learner member",
-            ),
-            (
-                Fault::LearnerNotReady,
-                Code::FailedPrecondition,
-                "can only promote a learner member which is in sync with leader",
-            ),
-            (
-                Fault::TooManyLearners,
-                Code::FailedPrecondition,
-                "too many learner members in cluster",
-            ),
-            (
-                Fault::LearnerUnsupported,
-                Code::FailedPrecondition,
-                "rpc not supported for learner",
-            ),
-            (
-                Fault::NotEnoughStarted,
-                Code::Unknown,
-                "re-configuration failed due to not enough started members",
-            ),
-            (Fault::Unhealthy, Code::Unavailable, "unhealthy cluster"),
-            (
-                Fault::BadTransferee,
-                Code::FailedPrecondition,
-                "bad leader transferee",
-            ),
-            (
-                Fault::PeerUrlExists,
-                Code::FailedPrecondition,
-                "Peer URLs already exists",
-            ),
-            (
-                Fault::AuthNotEnabled,
-                Code::FailedPrecondition,
-                "authentication is not enabled",
-            ),
-            (Fault::NoLeader, Code::Unavailable, "no leader"),
-            (Fault::LeaderChanged, Code::Unavailable, "leader changed"),
-            (Fault::Stopped, Code::Unavailable, "server stopped"),
-            (Fault::Timeout, Code::Unavailable, "request timed out"),
-            (
-                Fault::PermissionDenied,
-                Code::PermissionDenied,
-                "permission denied",
-            ),
-            (
-                Fault::InvalidToken,
-                Code::Unauthenticated,
-                "invalid auth token",
-            ),
-            (Fault::WatchCanceled, Code::Cancelled, "watch canceled"),
-            (Fault::CorruptCluster, Code::DataLoss, "corrupt cluster"),
-            (
-                Fault::UserNotFound,
-                Code::FailedPrecondition,
-                "user name not found",
-            ),
-            (
-                Fault::RoleNameEmpty,
-                Code::InvalidArgument,
-                "role name is empty",
-            ),
-            (
-                Fault::RoleNotFound,
-                Code::FailedPrecondition,
-                "role name not found",
-            ),
-            (
-                Fault::PermissionNotGiven,
-                Code::InvalidArgument,
-                "permission not given",
-            ),
-            (Fault::UnknownMethod, Code::Unknown, "unknown method"),
-            (
-                Fault::DowngradeVersionMalformed,
-                Code::InvalidArgument,
-                "wrong downgrade target version format",
-            ),
-            (
-                Fault::DowngradeVersionInvalid,
-                Code::InvalidArgument,
-                "invalid downgrade target version",
-            ),
-        ];
-        for (fault, code, text) in table {
-            let status = Status::from(fault.clone());
-            assert_eq!(status.code(), *code, "{fault:?}");
-            assert_eq!(status.message(), format!("etcdserver: {text}"), "{fault:?}");
-        }
-    }
-
-    #[test]
-    fn locks_and_elections_refuse_in_words_of_their_own() {
-        for (fault, text) in [
-            (Fault::SessionExpired, "mutex: session is expired"),
-            (Fault::NotElected, "election: not leader"),
-            (Fault::NobodyElected, "election: no leader"),
-            (Fault::LeaderKeyMissing, "\"leader\" field must be provided"),
-        ] {
-            let status = Status::from(fault);
-            assert_eq!((status.code(), status.message()), (Code::Unknown, text));
-        }
-    }
-
-    #[test]
-    fn what_the_node_refuses_has_its_row() {
-        let of = |error: Error| status(error).message().to_owned();
-        let compacted = Refusal::Compacted {
-            revision: Revision::new(1),
-            oldest: Revision::new(2),
-        };
-        assert_eq!(
-            of(compacted.into()),
-            "etcdserver: mvcc: required revision has been compacted"
-        );
-        assert_eq!(of(Error::Timeout), "etcdserver: request timed out");
-        let refusal = Refusal::TooManyWrites { size: 2, limit: 1 };
-        let too_many = status(Error::from(refusal));
-        assert_eq!(too_many.code(), Code::ResourceExhausted, "{too_many}");
-        assert_eq!(
-            of(bowline::Error::EmptyKey.into()),
-            "etcdserver: key is not provided"
-        );
-        let id = bowline::BlockId(7);
-        let missing = bowline::Error::MissingBlock { id };
-        assert_eq!(of(Refusal::MissingBlock { id }.into()), missing.to_string());
-        let unknown = Fault::from(bowline::Error::UnknownKind {
-            name: "k".to_owned(),
-            known: vec!["é".repeat(256); 100],
-        });
-        let (code, text) = unknown.parts();
-        assert_eq!((code, text.chars().count()), (Code::NotFound, 1_001));
-        let full = Error::Storage(bowline::Error::Closed);
-        assert_eq!(of(full), "etcdserver: server stopped");
-    }
-}
+mod tests;

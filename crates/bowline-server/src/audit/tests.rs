@@ -190,7 +190,26 @@ fn no_value_no_attribute_and_no_password_is_written() {
         }),
         ..Default::default()
     };
+    let create = v1::IndexCreateRequest {
+        kind: "person".to_owned(),
+        attributes: vec!["name".to_owned(), "age".to_owned()],
+        unique: true,
+    };
+    let drop = v1::IndexDropRequest {
+        kind: create.kind.clone(),
+        attributes: create.attributes.clone(),
+    };
     for (method, message, holds) in [
+        (
+            Method::IndexCreate,
+            create.encode_to_vec(),
+            r#""attributes":"name, age","is_unique":true,"on":[{"op":"index","kind":"person"}]"#,
+        ),
+        (
+            Method::IndexDrop,
+            drop.encode_to_vec(),
+            r#""attributes":"name, age","on":[{"op":"index","kind":"person"}]"#,
+        ),
         (
             Method::Put,
             put.encode_to_vec(),

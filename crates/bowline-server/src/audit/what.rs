@@ -1,7 +1,7 @@
 //! What is written of each method: two matches without a wildcard, so that a new method does not compile without its part.
 //!
-//! What a line may have of a request is named here, field by field: keys, ranges, kinds, ids, names of users and roles. Values,
-//! attributes and passwords are not.
+//! What a line may have of a request is named here, field by field: keys, ranges, kinds, ids, names of users and roles, and of
+//! attributes of indexes. Values, attributes of blocks and edges, and passwords are not.
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1;
@@ -99,7 +99,10 @@ pub(crate) fn class_of(method: Method) -> Class {
         | M::RoleListKinds
         | M::QuotaSet
         | M::QuotaList
-        | M::QuotaRemove => Class::Admin,
+        | M::QuotaRemove
+        | M::IndexCreate
+        | M::IndexList
+        | M::IndexDrop => Class::Admin,
         M::HealthCheck | M::HealthWatch | M::ReflectionV1 | M::ReflectionV1Alpha => Class::Health,
     }
 }
@@ -163,6 +166,8 @@ pub(crate) fn describe(
         M::RoleListKinds => told::<v1::ListKindsRequest>(message, out),
         M::QuotaSet => told::<v1::QuotaSetRequest>(message, out),
         M::QuotaRemove => told::<v1::QuotaRemoveRequest>(message, out),
+        M::IndexCreate => told::<v1::IndexCreateRequest>(message, out),
+        M::IndexDrop => told::<v1::IndexDropRequest>(message, out),
         M::GraphWrite => told::<v1::WriteRequest>(message, out),
         M::GraphGetBlocks => told::<v1::GetBlocksRequest>(message, out),
         M::GraphGetEdges => told::<v1::GetEdgesRequest>(message, out),
@@ -200,6 +205,7 @@ pub(crate) fn describe(
         | M::UserList
         | M::RoleList
         | M::QuotaList
+        | M::IndexList
         | M::HealthCheck
         | M::HealthWatch
         | M::ReflectionV1
@@ -320,6 +326,11 @@ tell! {
         }
     }
     v1::QuotaRemoveRequest: |request, out| { out.key("quota", &request.prefix, b""); }
+    v1::IndexCreateRequest: |request, out| {
+        index(&request.kind, &request.attributes, out);
+        out.number("is_unique", request.unique);
+    }
+    v1::IndexDropRequest: |request, out| { index(&request.kind, &request.attributes, out); }
     pb::AlarmRequest: |request, out| {
         out.text("action", request.action().as_str_name());
         out.text("alarm", request.alarm().as_str_name());
@@ -456,6 +467,11 @@ tell! {
         out.key("history", &request.key, b"");
     }
     v1::CommitRequest: |request, out| { commit(request, out); }
+}
+
+fn index(kind: &String, attributes: &[String], out: &mut Details) {
+    out.kinds("index", [kind]);
+    out.text("attributes", &attributes.join(", "));
 }
 
 fn member(id: u64, out: &mut Details) {

@@ -16,14 +16,12 @@ use prost::Message;
 use tonic::{Code, Status};
 
 use super::graph::id_bytes;
-use crate::status::{Fault, status};
+use crate::status::{Fault, REFUSAL_BYTES_MAX, status};
 
 /// The largest row.
 pub(crate) const ROW_BYTES_MAX: usize = 1 << 20;
 /// How many lists and maps that contain nodes, relationships or paths may contain one another.
 const DEPTH_MAX: usize = 10;
-/// The longest text of a refusal: it travels in a header.
-const REFUSAL_BYTES_MAX: usize = 1 << 10;
 
 /// The parameters of a query.
 pub(crate) fn parameters(
@@ -226,9 +224,5 @@ fn with_problem(code: Code, text: &str, mut problem: pb::QueryProblem) -> Status
 
 /// At most so much of a text as a header takes.
 fn cut(text: &str) -> &str {
-    let mut end = text.len().min(REFUSAL_BYTES_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    crate::status::cut(text, REFUSAL_BYTES_MAX)
 }

@@ -120,6 +120,9 @@ methods! {
     QuotaSet = "bowline.v1.Quotas" / "Set",
     QuotaList = "bowline.v1.Quotas" / "List",
     QuotaRemove = "bowline.v1.Quotas" / "Remove",
+    IndexCreate = "bowline.v1.Indexes" / "Create",
+    IndexList = "bowline.v1.Indexes" / "List",
+    IndexDrop = "bowline.v1.Indexes" / "Drop",
 }
 
 /// How many messages a call has on each side.
@@ -233,7 +236,9 @@ impl Method {
             | M::MsLeaseRevoke
             | M::MemberRepair
             | M::QuotaSet
-            | M::QuotaRemove => true,
+            | M::QuotaRemove
+            | M::IndexCreate
+            | M::IndexDrop => true,
             M::Range
             | M::RangeStream
             | M::Watch
@@ -279,7 +284,8 @@ impl Method {
             | M::StoreHistory
             | M::MsLeaseKeepAlive
             | M::MsLeaseTimeToLive
-            | M::QuotaList => false,
+            | M::QuotaList
+            | M::IndexList => false,
         }
     }
 }

@@ -8,6 +8,7 @@ use std::task::{Context as TaskContext, Poll, ready};
 
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1::graph_server::GraphServer;
+use bowline_proto::v1::indexes_server::IndexesServer;
 use bowline_proto::v1::lease_server::LeaseServer as MsLeaseServer;
 use bowline_proto::v1::members_server::MembersServer;
 use bowline_proto::v1::quotas_server::QuotasServer;
@@ -43,8 +44,9 @@ use crate::memory::{self, Account, Charge, Partial};
 use crate::metrics::{Method, Tally};
 use crate::service::{
     AuthService, ClusterService, ElectionService, EncodedReply, GraphService, HealthService,
-    KvService, LeaseService, LockService, LongReply, MaintenanceService, MembersService,
-    MsLeaseService, QuotasService, Reflection, RolesService, StoreService, WatchService,
+    IndexesService, KvService, LeaseService, LockService, LongReply, MaintenanceService,
+    MembersService, MsLeaseService, QuotasService, Reflection, RolesService, StoreService,
+    WatchService,
 };
 use crate::status::in_words_of_etcd;
 
@@ -74,6 +76,7 @@ pub(crate) struct Dispatch {
     members: MembersServer<MembersService>,
     roles: RolesServer<RolesService>,
     quotas: QuotasServer<QuotasService>,
+    indexes: IndexesServer<IndexesService>,
 }
 
 pub(super) type BoxedCall =
@@ -111,6 +114,7 @@ impl Dispatch {
             members: serve!(MembersServer, MembersService),
             roles: serve!(RolesServer, RolesService),
             quotas: serve!(QuotasServer, QuotasService),
+            indexes: serve!(IndexesServer, IndexesService),
             account: context.memory.account(),
             context,
         }
@@ -229,6 +233,7 @@ impl Dispatch {
                 self.roles.clone().call(request)
             }
             M::QuotaSet | M::QuotaList | M::QuotaRemove => self.quotas.clone().call(request),
+            M::IndexCreate | M::IndexList | M::IndexDrop => self.indexes.clone().call(request),
         }
     }
 }

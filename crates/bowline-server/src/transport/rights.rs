@@ -78,7 +78,8 @@ pub(super) fn right_of(method: Method) -> Right {
         | M::UserGet
         | M::RoleGet
         | M::RoleListKinds => Right::OfRequest,
-        M::MemberList | M::Status => Right::User,
+        // The list shows only the indexes of kinds that its caller may read.
+        M::MemberList | M::Status | M::IndexList => Right::User,
         M::MemberAdd
         | M::MemberRemove
         | M::MemberUpdate
@@ -87,6 +88,8 @@ pub(super) fn right_of(method: Method) -> Right {
         | M::QuotaSet
         | M::QuotaList
         | M::QuotaRemove
+        | M::IndexCreate
+        | M::IndexDrop
         | M::Defragment
         | M::Hash
         | M::HashKv

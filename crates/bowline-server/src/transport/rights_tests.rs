@@ -345,6 +345,17 @@ fn request_of(method: Method, name: &str) -> Vec<u8> {
         }
         .encode_to_vec(),
         M::QuotaRemove => v1::QuotaRemoveRequest { prefix: key() }.encode_to_vec(),
+        M::IndexCreate => v1::IndexCreateRequest {
+            kind: "k".to_owned(),
+            attributes: vec!["a".to_owned()],
+            unique: false,
+        }
+        .encode_to_vec(),
+        M::IndexDrop => v1::IndexDropRequest {
+            kind: "k".to_owned(),
+            attributes: vec!["a".to_owned()],
+        }
+        .encode_to_vec(),
         M::UserAdd => pb::AuthUserAddRequest {
             name: "late".to_owned(),
             ..Default::default()

@@ -19,8 +19,9 @@ fn of(service: &str) -> HealthCheckRequest {
 }
 
 /// The services that a tool finds.
-const SERVICES: [&str; 16] = [
+const SERVICES: [&str; 17] = [
     "bowline.v1.Graph",
+    "bowline.v1.Indexes",
     "bowline.v1.Lease",
     "bowline.v1.Members",
     "bowline.v1.Quotas",

@@ -13,6 +13,7 @@ mod gateway;
 mod graph;
 mod graph_algorithms;
 mod health;
+mod indexes;
 mod keys;
 mod leaderless;
 mod locks;

@@ -135,6 +135,10 @@ const CALLS: &[(&str, Needs, &str)] = &[
     ("bowline.v1.Quotas/Set", Root, r#"{"prefix":"eA=="}"#),
     ("bowline.v1.Quotas/List", Root, "{}"),
     ("bowline.v1.Quotas/Remove", Root, r#"{"prefix":"eA=="}"#),
+    // By no attributes: nothing is created.
+    ("bowline.v1.Indexes/Create", Root, r#"{"kind":"own"}"#),
+    ("bowline.v1.Indexes/List", User, "{}"),
+    ("bowline.v1.Indexes/Drop", Root, r#"{"kind":"own","attributes":["none"]}"#),
 ];
 
 /// How a call was answered.
