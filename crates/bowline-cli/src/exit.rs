@@ -161,6 +161,8 @@ impl Exit {
             | E::Conflict { .. }
             | E::TooManyConflicts { .. }
             | E::Contended { .. }
+            | E::NotUnique { .. }
+            | E::IndexExists { .. }
             | E::CompareFailed { .. } => Exit::Conflict,
             E::LeaseNotFound
             | E::KeyNotFound

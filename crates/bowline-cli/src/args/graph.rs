@@ -332,10 +332,12 @@ pub enum Indexed {
     /// Create an index, and build it
     ///
     /// A block of the kind is in it that has all of the attributes. Of several attributes all but the last have to be given to find
-    /// a block.
+    /// a block. It is complete when the command ends. A cluster goes on building it when the command is interrupted; the same
+    /// command waits for it again.
     #[command(after_help = "Examples:
   bowline graph index create person name
-  bowline graph index create host rack slot --unique")]
+  bowline graph index create host rack slot --unique
+  bowline graph index create person name --endpoints 10.0.0.1:2379")]
     Create {
         /// Of which kind, by which attributes.
         #[command(flatten)]

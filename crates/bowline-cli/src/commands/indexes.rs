@@ -1,36 +1,38 @@
-//! `graph index create|list|drop`, on a directory.
+//! `graph index create|list|drop`.
 
 use bowline::{Db, Index};
 
 use crate::args::{Durability, IndexOf, Indexed};
 use crate::context::Context;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
 use crate::output::Field;
-use crate::remote::GRAPH_TIMEOUT;
+use crate::remote::{GRAPH_TIMEOUT, Remote};
 use crate::store::target::Target;
 
 const COLUMNS: [&str; 4] = ["kind", "attributes", "unique", "since"];
 
 pub(crate) fn run(context: &mut Context<'_, '_>, args: &Indexed) -> Result<(), Failure> {
-    if context.is_remote() {
-        let told =
-            "a cluster keeps no indexes in this version: leave --endpoints out, for a directory";
-        return Err(Failure::new(Exit::Usage, told));
-    }
     match args {
         Indexed::Create { of, unique } => {
-            let index = changed(context, |db| match unique {
-                true => db.create_unique_index(&of.kind, &of.attributes),
-                false => db.create_index(&of.kind, &of.attributes),
-            })?;
+            let IndexOf { kind, attributes } = of;
+            let index = changed(
+                context,
+                |db| match unique {
+                    true => db.create_unique_index(kind, attributes),
+                    false => db.create_index(kind, attributes),
+                },
+                |remote| match unique {
+                    true => remote.wait(remote.client.create_unique_index(kind, attributes)),
+                    false => remote.wait(remote.client.create_index(kind, attributes)),
+                },
+            )?;
             context.rows(&COLUMNS, [Ok(fields(index))])
         }
         Indexed::List => {
-            let target = Target::open_to_read(context, GRAPH_TIMEOUT)?;
-            let Target::Local(directory) = &target else {
-                return Err(Failure::new(Exit::Internal, "a directory is local"));
+            let indexes = match Target::open_to_read(context, GRAPH_TIMEOUT)? {
+                Target::Local(directory) => directory.indexes(),
+                Target::Remote(remote) => remote.wait(remote.client.indexes())?,
             };
-            let indexes = directory.indexes();
             let count = indexes.len();
             context.rows(&COLUMNS, indexes.into_iter().map(|index| Ok(fields(index))))?;
             context.remark(&match count {
@@ -39,22 +41,28 @@ pub(crate) fn run(context: &mut Context<'_, '_>, args: &Indexed) -> Result<(), F
             })
         }
         Indexed::Drop { of } => {
-            changed(context, |db| db.drop_index(&of.kind, &of.attributes))?;
             let IndexOf { kind, attributes } = of;
+            changed(
+                context,
+                |db| db.drop_index(kind, attributes),
+                |remote| remote.wait(remote.client.drop_index(kind, attributes)),
+            )?;
             context.remark(&format!("dropped: {kind} by {}", attributes.join(", ")))
         }
     }
 }
 
+/// Makes a change, on a directory or in a cluster.
 fn changed<T>(
     context: &mut Context<'_, '_>,
-    change: impl FnOnce(&Db) -> bowline::Result<T>,
+    in_directory: impl FnOnce(&Db) -> bowline::Result<T>,
+    in_cluster: impl FnOnce(&Remote) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let target = Target::open_to_write(context, Durability::Sync, GRAPH_TIMEOUT)?;
-    let Target::Local(directory) = &target else {
-        return Err(Failure::new(Exit::Internal, "a directory is local"));
+    let changed = match &target {
+        Target::Local(directory) => in_directory(directory.to_write()?)?,
+        Target::Remote(remote) => in_cluster(remote)?,
     };
-    let changed = change(directory.to_write()?)?;
     target.close()?;
     Ok(changed)
 }

@@ -13,6 +13,9 @@ const BEFORE: &[&str] = &[
     "edge put a likes b --attr km=far",
     "edge put b likes a --attr km=1",
     "lease grant 1h --id 1f",
+    "block put d --kind mailbox --attr mail=x --attr zone=eu",
+    "block put e --kind mailbox --attr zone=eu",
+    "graph index create mailbox mail --unique",
     "put last x",
 ];
 
@@ -33,6 +36,7 @@ const ERRORS: &[(&str, i32)] = &[
     ("lease keep-alive 99 --once", 1),
     ("put k v --lease 99", 1),
     ("watch none --count 1 --timeout 50ms", 1),
+    ("graph index drop mailbox zone", 1),
     // The words.
     ("put k v --lease soon", 2),
     ("get", 2),
@@ -41,6 +45,8 @@ const ERRORS: &[(&str, i32)] = &[
     ("cas k 99 x", 3),
     ("cas k 0 x", 3),
     ("lease grant 1h --id 1f", 3),
+    ("block put e --kind mailbox --attr mail=x", 3),
+    ("graph index create mailbox mail", 3),
     // Revisions that cannot be read.
     ("get k --rev 2", 4),
     ("range --rev 2", 4),
@@ -56,6 +62,8 @@ const ERRORS: &[(&str, i32)] = &[
     ("graph order", 4),
     ("graph path a b --weight km", 4),
     ("lease grant 0s", 4),
+    ("graph index create mailbox zone --unique", 4),
+    ("graph index create mailbox zone zone", 4),
 ];
 
 #[test]

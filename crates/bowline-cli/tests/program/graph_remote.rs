@@ -185,6 +185,53 @@ fn kinds_are_the_same_on_a_server() {
     assert_eq!(served.both("export -", 0), exported);
 }
 
+/// Indexes, and what they refuse, in the same words. The revision since which one is complete is each place's own.
+#[test]
+fn indexes_are_the_same_on_a_server() {
+    let served = Served::start();
+    served.both(
+        "block put ann --kind person --attr name=Ann --attr zone=eu",
+        0,
+    );
+    served.both(
+        "block put bob --kind person --attr name=Bob --attr zone=eu",
+        0,
+    );
+    served.both("graph index list", 0);
+    let created = "-o json graph index create person name --unique";
+    for run in [served.place.run(created), served.remote(created)] {
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let row = r#""kind":"person","attributes":["name"],"unique":"yes","since":"#;
+        assert!(run.stdout.contains(row), "{}", run.stdout);
+    }
+    let refused = served.both("block put cid --kind person --attr name=Ann", 3);
+    assert!(
+        refused.contains("would have the same name as block"),
+        "{refused}"
+    );
+    served.both("graph index create person name", 3);
+    let refused = served.both("graph index create person zone --unique", 4);
+    assert!(refused.contains("no index by that is unique"), "{refused}");
+    served.both("graph index create person zone zone", 4);
+    for run in [
+        served.place.run("graph index list"),
+        served.remote("graph index list"),
+    ] {
+        let (out, remark) = (run.stdout.as_str(), run.stderr.as_str());
+        assert!(out.contains("name") && !out.contains("zone"), "{out}");
+        assert!((out.to_owned() + remark).contains("1 index"), "{remark}");
+    }
+    let dropped = served.both("graph index drop person name", 0);
+    assert!(dropped.contains("dropped: person by name"), "{dropped}");
+    served.both("graph index drop person name", 1);
+    served.both("graph index list", 0);
+    let put = "block put cid --kind person --attr name=Ann";
+    assert_eq!(
+        (served.place.run(put).code, served.remote(put).code),
+        (0, 0)
+    );
+}
+
 #[test]
 fn graph_commands_print_the_same_for_a_directory_and_a_server() {
     let served = Served::start();
