@@ -21,7 +21,8 @@ impl DbReader {
         let shared: &Shared = self.handle();
         let all = shared.indexes.now();
         let kept = all.kept.iter();
-        kept.map(|index| index_build::index_of(shared, index)).collect()
+        kept.map(|index| index_build::index_of(shared, index))
+            .collect()
     }
 }
 

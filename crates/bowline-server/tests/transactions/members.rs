@@ -189,4 +189,42 @@ async fn the_graph_is_written_through_a_follower_and_read_at_each_level() {
             .unwrap();
         assert_eq!(then.visits.len(), 4);
     }
+    indexes_are_of_all_members(&cluster, follower).await;
+}
+
+/// An index that was created through a follower is there on each member, and each refuses what it does not allow.
+async fn indexes_are_of_all_members(cluster: &Cluster, follower: usize) {
+    let client = cluster.client_of(follower);
+    let index = loop {
+        match client.create_unique_index("node", ["name"]).await {
+            Err(error) if error.to_string().contains("needs version") => {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            created => break created.unwrap(),
+        }
+    };
+    let ada = |id| Block::new(BlockId(id), "node").attribute("name", "Ada");
+    client.graph().put_block(ada(11)).await.unwrap();
+    for member in 0..3 {
+        let client = cluster.client_of(member);
+        assert_eq!(client.indexes().await.unwrap(), [index.clone()]);
+        let put = client.graph().put_block(ada(12)).await;
+        assert!(
+            matches!(
+                put,
+                Err(Error::NotUnique {
+                    block: BlockId(12),
+                    other: BlockId(11),
+                    ..
+                })
+            ),
+            "{member}: {put:?}"
+        );
+    }
+    client.drop_index("node", ["name"]).await.unwrap();
+    for member in 0..3 {
+        let client = cluster.client_of(member);
+        assert_eq!(client.indexes().await.unwrap(), []);
+    }
+    client.graph().put_block(ada(12)).await.unwrap();
 }
