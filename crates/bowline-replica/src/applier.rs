@@ -23,9 +23,8 @@ use bowline_core::watch::Change;
 use bowline_core::write::writer::Collect;
 
 use super::command::{Command, Refusal, Reply};
-use super::plan::{
-    Effect, IndexEffect, LeaseEffect, Place, Plan, Planner, QuotaEffect, TokenEffect,
-};
+use super::index::IndexEffect;
+use super::plan::{Effect, LeaseEffect, Place, Plan, Planner, QuotaEffect, TokenEffect};
 use super::quota::QuotaRefusal;
 use super::{AppliedMark, ApplyState, Replica, trim_history};
 

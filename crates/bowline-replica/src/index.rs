@@ -11,6 +11,7 @@
 //! ```
 
 use bowline_core::error::Error;
+use bowline_core::index::Definition;
 use bowline_storage::codec::{Reader, put_bytes, put_varint};
 use bowline_types::{BlockId, Revision};
 
@@ -175,6 +176,13 @@ impl From<IndexRefusal> for Error {
             },
         }
     }
+}
+
+/// The effect of a change on the definitions.
+#[derive(Debug, PartialEq)]
+pub(crate) enum IndexEffect {
+    Put(Definition),
+    Removed(u32),
 }
 
 const DROP: u8 = 0;

@@ -24,7 +24,7 @@ use bowline_types::{BlockId, Revision};
 
 use super::{Effect, Planner, Stop};
 use crate::command::{Command, Outcome, Refusal};
-use crate::index::{INDEXES_MAX, IndexChange, IndexProgress, IndexRefusal, NotUnique};
+use crate::index::{INDEXES_MAX, IndexChange, IndexEffect, IndexProgress, IndexRefusal, NotUnique};
 use crate::overlay::Write;
 use bowline_core::graph;
 use bowline_core::index::{Definition, State};
@@ -42,13 +42,6 @@ const CLEARED: usize = 1_024;
 const STEP_BYTES: usize = 256 << 10;
 /// Pairs of blocks that are named where a unique index cannot be.
 const PAIRS_MAX: usize = 10;
-
-/// The effect on the definitions.
-#[derive(Debug, PartialEq)]
-pub(crate) enum IndexEffect {
-    Put(Definition),
-    Removed(u32),
-}
 
 impl Planner<'_> {
     pub(super) fn change_index(&mut self, change: &IndexChange) -> Result<Outcome, Stop> {

@@ -33,6 +33,7 @@ use super::command::{
     AlarmKind, Command, Compare, DeleteRangeOp, Op, OpReply, Outcome, PutOp, RangeOp, RangeReply,
     Refusal, Reply, Target as Compared, Txn, TxnReply,
 };
+use super::index::IndexEffect;
 use super::overlay::{Overlaid, Overlay};
 use super::range::{self, Span, entry_holds, for_each, is_below_all, is_newest};
 use super::records;
@@ -56,7 +57,6 @@ use bowline_core::write::target::Target;
 use bowline_core::write::validate::{self, Guard, Verdict};
 use bowline_core::write::writer::{self, Collect, Writer};
 use bowline_types::{GraphWrite, Revision};
-pub(crate) use indexes::IndexEffect;
 pub(crate) use quotas::QuotaEffect;
 pub(crate) use users::TokenEffect;
 

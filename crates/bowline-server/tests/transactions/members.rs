@@ -207,7 +207,10 @@ async fn indexes_are_of_all_members(cluster: &Cluster, follower: usize) {
     client.graph().put_block(ada(11)).await.unwrap();
     for member in 0..3 {
         let client = cluster.client_of(member);
-        assert_eq!(client.indexes().await.unwrap(), [index.clone()]);
+        assert_eq!(
+            client.indexes().await.unwrap(),
+            std::slice::from_ref(&index)
+        );
         let put = client.graph().put_block(ada(12)).await;
         assert!(
             matches!(

@@ -5,6 +5,10 @@ pub struct Question {
     pub name: &'static str,
     pub remark: &'static str,
     pub cypher: &'static str,
+    #[cfg_attr(
+        not(feature = "sqlite"),
+        expect(dead_code, reason = "for a store that is not built in")
+    )]
     pub sql: &'static str,
 }
 
