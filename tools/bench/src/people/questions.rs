@@ -82,7 +82,7 @@ pub const QUESTIONS: [Question; 9] = [
     },
     Question {
         name: "people 8: paths of two edges",
-        remark: "some 58 million",
+        remark: "some 58 million with 100,000 people",
         cypher: "MATCH (a:Person)-[:FOLLOWS]->(b:Person)-[:FOLLOWS]->(c:Person) RETURN count(*)",
         sql: "SELECT count(*) FROM follows AS a JOIN follows AS b ON b.source = a.target",
     },
