@@ -143,6 +143,11 @@ impl<'g> Remembered<'g> {
 
 impl Graph for Remembered<'_> {
     fn node(&self, id: BlockId) -> StoreResult<Record> {
+        if self.held.are_nodes_refused.get() {
+            // An operator has taken their memory, perhaps.
+            self.nodes.borrow_mut().clear();
+            return self.graph.node(id);
+        }
         if let Some(record) = self.nodes.borrow().get(&id) {
             return Ok(record.clone());
         }
