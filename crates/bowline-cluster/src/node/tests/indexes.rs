@@ -21,9 +21,26 @@ fn named(client: &LocalClient, name: &str) -> (bool, usize) {
     (found.index().is_some(), found.ids().unwrap().len())
 }
 
+/// Three members that all know of one another that they know of indexes: a cluster that has just begun does not yet.
+async fn three() -> Three {
+    let three = Three::start(|_| {}).await;
+    let version = u32::from(bowline_replica::COMMAND_VERSION);
+    eventually("all versions are announced", || {
+        (0..3).all(|number| {
+            let members = three.client(number).core().membership();
+            let know = members
+                .nodes()
+                .filter(|(_, member)| member.command_version == version);
+            know.count() == 3
+        })
+    })
+    .await;
+    three
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_is_created_and_dropped_through_any_member() {
-    let three = Three::start(|_| {}).await;
+    let three = three().await;
     let leader = three.leader().await;
     let (follower, other) = ((leader + 1) % 3, (leader + 2) % 3);
     let client = three.client(follower);
@@ -75,7 +92,7 @@ async fn an_index_is_created_and_dropped_through_any_member() {
 /// Whoever registered the index has gone, and so has the leader.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_leader_goes_on_with_an_index_that_nobody_builds() {
-    let mut three = Three::start(|_| {}).await;
+    let mut three = three().await;
     let leader = three.leader().await;
     let client = three.client((leader + 1) % 3);
     let people = (0..600).map(|id| person(id, "Ada"));
