@@ -10,6 +10,7 @@
 //! | [`model`] | [`Model`]: the answers of a correct database, in plain maps |
 //! | [`isolation`] | [`isolation::check`]: the anomalies in a history of transactions |
 //! | [`linear`] | [`linear::check`]: whether a history of a cluster's keys is linearizable |
+//! | [`log`] | [`listen`]: what the code under test logs, beside other tests |
 //! | [`ports`] | ports for servers that no other socket gets in between |
 //! | [`seed`] | [`Seed`]: seeds of random tests, with the command that repeats them |
 //! | [`vitals`] | the resource use of a process, compared with bounds |
@@ -80,6 +81,7 @@ pub mod fault;
 pub mod isolation;
 pub mod lease;
 pub mod linear;
+pub mod log;
 pub mod model;
 pub mod ports;
 pub mod replay;
@@ -93,6 +95,7 @@ pub use crash::{CrashImage, Images};
 pub use disk::SimDisk;
 pub use fault::FaultVfs;
 pub use lease::lease_id;
+pub use log::listen;
 pub use model::Model;
 pub use replay::replay;
 pub use seed::Seed;

@@ -523,7 +523,7 @@ mod tests {
     #[test]
     fn what_is_tried_again_is_logged_now_and_then() {
         let events = Events::default();
-        let _here = tracing::subscriber::set_default(events.clone());
+        let _here = bowline_testing::listen(events.clone());
         let link = link(PeerOptions::default());
         for _ in 0..100 {
             link.snapshot_unreadable("a table is damaged");

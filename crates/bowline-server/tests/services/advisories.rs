@@ -275,9 +275,6 @@ fn has(bytes: &[u8], text: &str) -> bool {
 #[tokio::test]
 async fn those_about_passwords() {
     const PASSWORD: &str = "correct-horse-battery-staple";
-    // `tracing` asks each place that logs once who listens. Where another test came to a place for the first time while this
-    // one began to listen, it did not log here for good. So each has been come to before.
-    drop(start(&[]).await);
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -285,7 +282,7 @@ async fn those_about_passwords() {
         .with_writer(move || writer.clone())
         .finish();
     // The runtime has this thread alone, so the server's tasks log here, too.
-    let _here = tracing::subscriber::set_default(subscriber);
+    let _here = bowline_testing::listen(subscriber);
     let running = start(&[("min-password-bytes", "20")]).await;
     let mut auth = AuthClient::new(running.channel().await);
     let nobody = As(None);

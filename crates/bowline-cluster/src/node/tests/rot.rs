@@ -65,7 +65,7 @@ async fn no_copy_of_a_rotten_table_is_handed_out() {
 #[tokio::test]
 async fn a_rotten_table_is_not_sent() {
     let events = Events::default();
-    let _here = tracing::subscriber::set_default(events.clone());
+    let _here = bowline_testing::listen(events.clone());
     let mut three = Three::start(|config| {
         config.snapshot_entries = 20;
         config.kept_entries = 5;

@@ -84,7 +84,7 @@ fn count(
 async fn a_dead_follower_is_tried_now_and_then() {
     const ATTEMPTS_MAX: usize = 150;
     let events = Events::default();
-    let _here = tracing::subscriber::set_default(events.clone());
+    let _here = bowline_testing::listen(events.clone());
     let mut three = Three::start(|_| {}).await;
     let leader = three.leader().await;
     let dead = (0..3).find(|number| *number != leader).unwrap();
@@ -139,7 +139,7 @@ async fn a_dead_follower_is_tried_now_and_then() {
 #[tokio::test]
 async fn an_ordinary_bootstrap_logs_no_warning() {
     let events = Events::default();
-    let _here = tracing::subscriber::set_default(events.clone());
+    let _here = bowline_testing::listen(events.clone());
     let three = Three::start(|_| {}).await;
     let client = three.client(three.leader().await);
     eventually("every member has said its name", || {
@@ -162,7 +162,7 @@ async fn an_ordinary_bootstrap_logs_no_warning() {
 #[tokio::test]
 async fn each_change_of_the_leader_is_logged_with_its_name() {
     let events = Events::default();
-    let _here = tracing::subscriber::set_default(events.clone());
+    let _here = bowline_testing::listen(events.clone());
     let mut three = Three::start(|_| {}).await;
     let leader = three.leader().await;
     let client = three.client(leader);

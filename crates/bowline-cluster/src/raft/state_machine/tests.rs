@@ -539,7 +539,7 @@ fn vote_log_and_tables_belong_together_after_a_crash_anywhere() {
 #[tokio::test]
 async fn what_waits_for_room_says_so_now_and_then() {
     let events = Events::default();
-    let _here = tracing::subscriber::set_default(events.clone());
+    let _here = bowline_testing::listen(events.clone());
     let member = Member::open(&SimDisk::new(), 1);
     let full = bowline_storage::Error::NoSpace { path: DIR.into() };
     let full = Error::from(bowline::Error::from(full));
