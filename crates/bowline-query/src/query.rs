@@ -10,7 +10,8 @@ use crate::call::{NoProcedures, Procedures};
 use crate::compile::{self, Compiled};
 use crate::error::{Class, Detail, Error, Result, Span, nearest};
 use crate::execute::{
-    Access, Context, Effects, Held, Limits, Remembered, Setting, materialize, open, open_counted,
+    Access, Columns, Context, Effects, Held, Limits, Remembered, Setting, materialize, open,
+    open_counted, open_whole,
 };
 use crate::explain::explain;
 use crate::graph::{Graph, GraphMut};
@@ -368,7 +369,13 @@ impl<'q> Query<'q> {
         let mut cx = Context::new(setting, open);
         let mut run = || -> Result<Summary> {
             check_parameters(compiled, parameters)?;
-            let mut stream = open(&compiled.plan, vec![Value::Null; compiled.slots]);
+            let only_reads = matches!(cx.setting.access, Access::Read(_));
+            let columns = only_reads.then(|| Columns {
+                has_parallel_relationships: cx.graph().has_parallel_relationships(),
+                slots: compiled.slots,
+            });
+            let is_counted = self.clock.is_some();
+            let mut stream = open_whole(&compiled.plan, compiled.slots, is_counted, columns);
             let mut count = 0;
             stream.drain(&mut cx, &mut |values, cx| {
                 count += 1;

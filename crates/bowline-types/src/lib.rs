@@ -14,6 +14,7 @@
 //!   attribute    values of attributes
 //!   calendar     types of time
 //!   graph        blocks, edges, directions, writes of the graph
+//!   id_map       hash maps and sets by block
 //!   answer       neighbors, traversals, paths, figures
 //!   expected     what a compare-and-swap expects
 //!   isolation    what a transaction rests on
@@ -31,6 +32,7 @@ mod block_kinds;
 mod calendar;
 mod expected;
 mod graph;
+mod id_map;
 mod index;
 mod isolation;
 mod key;
@@ -51,6 +53,7 @@ pub use calendar::{
 };
 pub use expected::Expected;
 pub use graph::{Block, Direction, Edge, EdgeKey, GraphWrite};
+pub use id_map::{IdHasher, IdHashing, IdMap, IdSet};
 pub use index::Index;
 pub use isolation::Isolation;
 pub use key::show_key;

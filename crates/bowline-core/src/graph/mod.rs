@@ -32,7 +32,6 @@ pub mod components;
 pub mod csr;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
-mod id_map;
 mod keys;
 mod kind_id;
 mod lent;

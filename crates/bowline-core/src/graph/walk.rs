@@ -18,12 +18,12 @@ use std::mem::take;
 use std::ops::ControlFlow;
 
 use super::csr::{Part, PlainKinds, PlainRows, State};
-use super::id_map::{IdMap, IdSet};
 use super::kind_id::KindId;
 use super::source::{GraphSource, KindFilter, NeighborRef};
 use super::visits::{VisitEntry, Visited};
 use crate::Result;
 use bowline_types::{BlockId, Direction};
+use bowline_types::{IdMap, IdSet};
 
 /// The neighbors of a node, in the order of [`GraphSource::neighbors`].
 #[derive(Clone, Copy, Debug)]

@@ -28,7 +28,7 @@ pub(crate) fn relationship_properties(
     }
 }
 
-fn deleted(what: &str) -> Error {
+pub(super) fn deleted(what: &str) -> Error {
     let message = format!("this {what} was deleted by the query");
     Error::runtime(Class::EntityNotFound, Detail::DeletedEntityAccess, message)
         .help("read what you need before DELETE, in a WITH")
@@ -176,7 +176,7 @@ pub(super) fn has_labels(
     }
 }
 
-fn satisfies(labels: &Labels, has: &dyn Fn(&str) -> bool, any: bool) -> bool {
+pub(super) fn satisfies(labels: &Labels, has: &dyn Fn(&str) -> bool, any: bool) -> bool {
     match labels {
         Labels::Name(name) => has(name),
         Labels::Any => any,

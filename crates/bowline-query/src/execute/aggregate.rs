@@ -46,41 +46,87 @@ impl Stream for Group<'_> {
 
 impl Group<'_> {
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<Vec<Row>> {
-        let mut index: HashMap<Equivalent, usize> = HashMap::new();
-        let mut groups: Vec<(Equivalent, Vec<State>)> = Vec::new();
-        if self.keys.is_empty() {
-            // Without keys, all rows are one group, which exists even if there is no row.
-            groups.push((Equivalent(Vec::new()), states(self.aggregates)));
-        }
         let (keys, aggregates) = (self.keys, self.aggregates);
+        let mut groups = Groups::new(aggregates, keys.is_empty());
         self.input.drain(cx, &mut |row, cx| {
-            let at = match keys {
+            let group = match keys {
                 [] => 0,
                 keys => {
                     let key = keys.iter().map(|(_, expr)| evaluate(expr, row, cx));
-                    let key = Equivalent(key.collect::<Result<_>>()?);
-                    match index.get(&key) {
-                        Some(at) => *at,
-                        None => {
-                            cx.charge(&key.0)?;
-                            index.insert(key.clone(), groups.len());
-                            groups.push((key, states(aggregates)));
-                            groups.len() - 1
-                        }
-                    }
+                    let key = key.collect::<Result<_>>()?;
+                    groups.of(key, cx)?
                 }
             };
-            for (aggregate, state) in aggregates.iter().zip(&mut groups[at].1) {
+            for (aggregate, state) in aggregates.iter().zip(&mut groups.groups[group].1) {
                 state
                     .add(aggregate, row, cx)
                     .map_err(|error| error.at(aggregate.span))?;
             }
             Ok(())
         })?;
-        let mut rows = Vec::with_capacity(groups.len());
-        for (key, states) in groups {
-            let mut row = self.argument.clone();
-            for ((slot, _), value) in self.keys.iter().zip(key.0) {
+        groups.rows(keys, &self.argument)
+    }
+}
+
+/// Groups, in the order in which their first rows came.
+pub(super) struct Groups<'p> {
+    aggregates: &'p [Aggregate],
+    index: HashMap<Equivalent, usize>,
+    groups: Vec<(Equivalent, Vec<State>)>,
+}
+
+impl<'p> Groups<'p> {
+    /// No group, or the one of all rows, which exists even if there is no row.
+    pub fn new(aggregates: &'p [Aggregate], is_one: bool) -> Groups<'p> {
+        let mut groups = Vec::new();
+        if is_one {
+            groups.push((Equivalent(Vec::new()), states(aggregates)));
+        }
+        Groups {
+            aggregates,
+            index: HashMap::new(),
+            groups,
+        }
+    }
+
+    /// The number of the group with a key.
+    pub fn of(&mut self, key: Vec<Value>, cx: &mut Context<'_>) -> Result<usize> {
+        let key = Equivalent(key);
+        if let Some(group) = self.index.get(&key) {
+            return Ok(*group);
+        }
+        cx.charge(&key.0)?;
+        let group = self.groups.len();
+        self.index.insert(key.clone(), group);
+        self.groups.push((key, states(self.aggregates)));
+        Ok(group)
+    }
+
+    /// Adds the value of an aggregate's first argument, if it has one, so many times.
+    pub fn add(
+        &mut self,
+        group: usize,
+        aggregate: usize,
+        value: Option<Value>,
+        weight: u64,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        let kind = &self.aggregates[aggregate];
+        self.groups[group].1[aggregate].take(kind, value, weight, cx)
+    }
+
+    /// Adds rows to the one group of aggregates that only count.
+    pub fn count(&mut self, rows: u64) -> Result<()> {
+        let states = self.groups.iter_mut().flat_map(|(_, states)| states);
+        states.into_iter().try_for_each(|state| state.count(rows))
+    }
+
+    /// A row for each group, of its key and what was computed.
+    pub fn rows(self, keys: &[(Slot, Expr)], argument: &Row) -> Result<Vec<Row>> {
+        let mut rows = Vec::with_capacity(self.groups.len());
+        for (key, states) in self.groups {
+            let mut row = argument.clone();
+            for ((slot, _), value) in keys.iter().zip(key.0) {
                 row[*slot] = value;
             }
             for (aggregate, state) in self.aggregates.iter().zip(states) {
@@ -100,11 +146,16 @@ fn states(aggregates: &[Aggregate]) -> Vec<State> {
     aggregates.iter().map(state).collect()
 }
 
+/// There are more rows than can be counted.
+pub(super) fn too_many() -> Error {
+    let message = "there are more than 2^64 rows".to_owned();
+    Error::runtime(Class::ArithmeticError, Detail::NumberOutOfRange, message)
+}
+
 impl State {
     fn add(&mut self, aggregate: &Aggregate, row: &mut Row, cx: &mut Context<'_>) -> Result<()> {
         let Some(argument) = aggregate.arguments.first() else {
-            self.count += 1;
-            return Ok(());
+            return self.take(aggregate, None, 1, cx);
         };
         let value = evaluate(argument, row, cx)?;
         let percentile = matches!(
@@ -114,6 +165,25 @@ impl State {
         if percentile {
             self.fraction = fraction(&evaluate(&aggregate.arguments[1], row, cx)?)?;
         }
+        self.take(aggregate, Some(value), 1, cx)
+    }
+
+    fn count(&mut self, rows: u64) -> Result<()> {
+        self.count = self.count.checked_add(rows).ok_or_else(too_many)?;
+        Ok(())
+    }
+
+    /// Takes a value of the first argument, so many times; without one, rows.
+    fn take(
+        &mut self,
+        aggregate: &Aggregate,
+        value: Option<Value>,
+        mut weight: u64,
+        cx: &mut Context<'_>,
+    ) -> Result<()> {
+        let Some(value) = value else {
+            return self.count(weight);
+        };
         if value.is_null() {
             return Ok(());
         }
@@ -123,11 +193,12 @@ impl State {
                 return Ok(());
             }
             cx.charge(std::slice::from_ref(&value))?;
+            weight = 1;
         }
-        self.count += 1;
+        self.count(weight)?;
         match aggregate.kind {
             AggregateKind::CountAll | AggregateKind::Count => {}
-            AggregateKind::Sum | AggregateKind::Average => self.sum(value)?,
+            AggregateKind::Sum | AggregateKind::Average => self.sum(value, weight)?,
             AggregateKind::Min => {
                 if self.value.is_null() || value.order(&self.value).is_lt() {
                     self.value = value;
@@ -157,12 +228,16 @@ impl State {
         Ok(())
     }
 
-    fn sum(&mut self, value: Value) -> Result<()> {
+    fn sum(&mut self, mut value: Value, weight: u64) -> Result<()> {
         if !matches!(value, Value::Int(_) | Value::Float(_) | Value::Duration(_)) {
             return Err(Error::wrong_type(format!(
                 "{} cannot be summed up",
                 value.type_name()
             )));
+        }
+        if weight > 1 {
+            let weight = i64::try_from(weight).map_err(|_| too_many())?;
+            value = arithmetic::binary(Binary::Multiply, &value, &Value::Int(weight))?;
         }
         self.value = match &self.value {
             Value::Null => value,

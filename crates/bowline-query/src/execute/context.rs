@@ -156,6 +156,16 @@ impl<'g> Context<'g> {
         Ok(())
     }
 
+    /// Counts many rows of an operator at once.
+    pub fn tick_many(&mut self, rows: u64) -> Result<()> {
+        let before = self.rows / ROWS_BETWEEN_CHECKS;
+        self.rows += rows;
+        if self.rows / ROWS_BETWEEN_CHECKS > before && (self.setting.cancelled)() {
+            return Err(Error::Cancelled { rows: self.rows });
+        }
+        Ok(())
+    }
+
     /// Takes memory for values that an operator keeps.
     pub fn charge(&mut self, values: &[Value]) -> Result<u64> {
         let bytes = values.iter().map(Value::footprint).sum::<u64>() + 48;

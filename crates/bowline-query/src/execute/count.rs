@@ -29,6 +29,11 @@ impl Counts {
         self.0.get(&address(plan)).copied().unwrap_or_default()
     }
 
+    /// What an operator did that works on batches.
+    pub fn note(&mut self, plan: &Plan, rows: u64, time: Duration) {
+        self.add(address(plan), rows, time);
+    }
+
     pub(super) fn add(&mut self, operator: usize, rows: u64, time: Duration) {
         let count = self.0.entry(operator).or_default();
         count.rows += rows;

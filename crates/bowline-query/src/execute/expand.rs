@@ -308,11 +308,13 @@ impl Stream for Expand<'_> {
             };
             if needs_ends_only(row, from, expansion) {
                 let (kinds, direction) = (&expansion.kinds, expansion.direction);
-                let mut ends = Vec::new();
-                if cx
-                    .graph()
-                    .ends(from, direction, kinds, ENDS_MAX, &mut ends)?
-                {
+                let (mut ends, mut is_all) = (Vec::new(), true);
+                cx.graph().ends(&[from], direction, kinds, &mut |_, to| {
+                    is_all = ends.len() < ENDS_MAX;
+                    ends.push(to);
+                    is_all
+                })?;
+                if is_all {
                     for to in ends {
                         cx.tick()?;
                         row[expansion.to] = Value::Node(Node::from(to));

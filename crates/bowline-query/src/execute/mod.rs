@@ -16,6 +16,7 @@
 //!   expand       one step, several steps, shortest paths
 //!   gather       sort, eager
 //!   aggregate    groups
+//!   columns      groups over batches of columns
 //!   write        create, set, remove, delete; merge
 //!   count        rows and times of operators
 //!   open         from plan to stream
@@ -24,6 +25,7 @@
 mod access;
 mod aggregate;
 mod arithmetic;
+mod columns;
 mod context;
 mod count;
 mod evaluate;
@@ -39,8 +41,9 @@ mod stream;
 mod write;
 
 pub(crate) use access::materialize;
+pub(crate) use columns::Columns;
 pub(crate) use context::{Access, Context, Setting};
 pub use context::{Effects, Limits};
 pub(crate) use count::Counts;
-pub(crate) use open::{open, open_counted};
+pub(crate) use open::{open, open_counted, open_whole};
 pub(crate) use remembered::{Held, Remembered};

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::aggregate::Group;
+use super::columns::{Columns, GroupColumns};
 use super::count::Counted;
 use super::expand::Expand;
 use super::gather::{Eager, Sort};
@@ -15,6 +16,7 @@ use super::seek::NodeSeeks;
 use super::stream::{Input, Row};
 use super::write::{Action, Delete, Write};
 use crate::plan::Plan;
+use crate::value::Value;
 
 /// Opens a plan with a row. A plan is a chain of operators, each of which reads the one below it: the streams are made
 /// from the bottom up, so that the length of the chain costs no stack.
@@ -23,7 +25,7 @@ use crate::plan::Plan;
     reason = "callers give the row away; the leaf keeps it"
 )]
 pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
-    open_as::<false>(plan, &argument)
+    open_as::<false>(plan, &argument, None)
 }
 
 /// The same, with each operator counted.
@@ -32,7 +34,21 @@ pub(crate) fn open(plan: &Plan, argument: Row) -> Input<'_> {
     reason = "callers give the row away; the leaf keeps it"
 )]
 pub(crate) fn open_counted(plan: &Plan, argument: Row) -> Input<'_> {
-    open_as::<true>(plan, &argument)
+    open_as::<true>(plan, &argument, None)
+}
+
+/// Opens the plan of a whole query. `columns`: the graph is only read, and groups may be made over columns.
+pub(crate) fn open_whole(
+    plan: &Plan,
+    slots: usize,
+    is_counted: bool,
+    columns: Option<Columns>,
+) -> Input<'_> {
+    let argument = vec![Value::Null; slots];
+    match is_counted {
+        true => open_as::<true>(plan, &argument, columns),
+        false => open_as::<false>(plan, &argument, columns),
+    }
 }
 
 /// How operators open the plans within them.
@@ -43,13 +59,28 @@ const fn opener<const COUNTED: bool>() -> fn(&Plan, Row) -> Input<'_> {
     }
 }
 
-fn open_as<'p, const COUNTED: bool>(plan: &'p Plan, argument: &Row) -> Input<'p> {
-    let mut chain = vec![plan];
-    while let Some(input) = chain.last().and_then(|plan| plan.input()) {
-        chain.push(input);
-    }
-    let leaf = chain.pop().unwrap_or(plan);
-    let mut stream = open_leaf::<COUNTED>(leaf, argument);
+fn open_as<'p, const COUNTED: bool>(
+    plan: &'p Plan,
+    argument: &Row,
+    columns: Option<Columns>,
+) -> Input<'p> {
+    let mut chain = Vec::new();
+    let mut leaf = plan;
+    let mut stream = loop {
+        let open = |plan| open_as::<COUNTED>(plan, argument, columns);
+        if let Some(columns) = columns
+            && let Some(groups) = GroupColumns::of(leaf, argument, columns, open)
+        {
+            break Box::new(groups) as Input<'p>;
+        }
+        match leaf.input() {
+            Some(input) => {
+                chain.push(leaf);
+                leaf = input;
+            }
+            None => break open_leaf::<COUNTED>(leaf, argument, columns),
+        }
+    };
     if COUNTED {
         stream = Box::new(Counted::new(stream, leaf));
     }
@@ -82,12 +113,16 @@ fn open_as<'p, const COUNTED: bool>(plan: &'p Plan, argument: &Row) -> Input<'p>
 }
 
 /// A plan without an input of its own.
-fn open_leaf<'p, const COUNTED: bool>(plan: &'p Plan, argument: &Row) -> Input<'p> {
+fn open_leaf<'p, const COUNTED: bool>(
+    plan: &'p Plan,
+    argument: &Row,
+    columns: Option<Columns>,
+) -> Input<'p> {
     match plan {
         Plan::Union { inputs } => {
             let inputs: Vec<Input<'p>> = inputs
                 .iter()
-                .map(|input| open_as::<COUNTED>(input, argument))
+                .map(|input| open_as::<COUNTED>(input, argument, columns))
                 .collect();
             Box::new(Union {
                 inputs: inputs.into_iter(),

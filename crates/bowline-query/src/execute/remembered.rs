@@ -11,12 +11,11 @@
 //!   has to do without memory.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use bowline_types::{BlockId, Direction};
+use bowline_types::{BlockId, Direction, IdMap};
 
-use crate::graph::{Graph, NodeIndex, Seek, StoreResult};
+use crate::graph::{FieldsAsked, Graph, NodeFields, NodeIndex, Seek, StoreResult};
 use crate::value::{Name, NodeRecord, Properties, RelationshipId, Value};
 
 /// The caller is asked for memory in steps of so many bytes.
@@ -90,8 +89,18 @@ impl<'g> Held<'g> {
         is_allowed
     }
 
+    /// Whether operators have taken the memory of records.
+    pub fn has_no_room(&self) -> bool {
+        self.are_nodes_refused.get()
+    }
+
+    /// Gives memory of records back.
+    pub fn give_back_for_nodes(&self, bytes: u64) {
+        self.nodes.set(self.nodes.get().saturating_sub(bytes));
+    }
+
     /// Takes memory for a record, if there is some.
-    fn take_for_node(&self, bytes: u64) -> bool {
+    pub fn take_for_node(&self, bytes: u64) -> bool {
         let nodes = self.nodes.get() + bytes;
         if self.are_nodes_refused.get() || nodes > NODES_MAX_BYTES.min(self.limit / 4) {
             return false;
@@ -112,7 +121,9 @@ type Record = Option<Arc<NodeRecord>>;
 pub(crate) struct Remembered<'g> {
     graph: &'g dyn Graph,
     held: &'g Held<'g>,
-    nodes: RefCell<HashMap<BlockId, Record>>,
+    nodes: RefCell<IdMap<Record>>,
+    /// What they take.
+    bytes: Cell<u64>,
 }
 
 impl<'g> Remembered<'g> {
@@ -121,6 +132,7 @@ impl<'g> Remembered<'g> {
             graph,
             held,
             nodes: RefCell::default(),
+            bytes: Cell::new(0),
         }
     }
 
@@ -134,9 +146,10 @@ impl<'g> Remembered<'g> {
         if !self.held.take_for_node(bytes) {
             // Those that are read now are more likely to come again than those of long ago.
             nodes.clear();
-            self.held.nodes.set(0);
+            self.held.give_back_for_nodes(self.bytes.take());
             return;
         }
+        self.bytes.set(self.bytes.get() + bytes);
         nodes.insert(id, record.clone());
     }
 }
@@ -209,15 +222,27 @@ impl Graph for Remembered<'_> {
             .relationships(node, direction, kinds, after, count, page)
     }
 
+    fn has_parallel_relationships(&self) -> bool {
+        self.graph.has_parallel_relationships()
+    }
+
     fn ends(
         &self,
-        node: BlockId,
+        nodes: &[BlockId],
         direction: Direction,
         kinds: &[Name],
-        count: usize,
-        page: &mut Vec<BlockId>,
-    ) -> StoreResult<bool> {
-        self.graph.ends(node, direction, kinds, count, page)
+        visit: &mut dyn FnMut(usize, BlockId) -> bool,
+    ) -> StoreResult<()> {
+        self.graph.ends(nodes, direction, kinds, visit)
+    }
+
+    fn fields(
+        &self,
+        nodes: &[BlockId],
+        asked: FieldsAsked<'_>,
+        found: &mut Vec<Option<NodeFields>>,
+    ) -> StoreResult<()> {
+        self.graph.fields(nodes, asked, found)
     }
 
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {
@@ -301,8 +326,9 @@ mod tests {
         }
     }
 
-    const TEXT: &str =
-        "MATCH (l:Leaf)-[:AT]->(h) WHERE l.i >= 0 AND h.name = 'hub' RETURN count(*), sum(l.i)";
+    /// Its groups are not made over columns, because of the LIMIT.
+    const TEXT: &str = "MATCH (l:Leaf)-[:AT]->(h) WHERE l.i >= 0 AND h.name = 'hub' WITH l LIMIT 9999 \
+                        RETURN count(*), sum(l.i)";
 
     #[test]
     fn a_node_is_read_once_and_within_the_memory() {

@@ -29,6 +29,13 @@ pub(crate) struct Function {
     pub call: Code,
 }
 
+impl Function {
+    /// Whether it yields the same for the same arguments, each time within a query.
+    pub fn is_same_again(&self) -> bool {
+        self.name != "rand"
+    }
+}
+
 impl std::fmt::Debug for Function {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name)

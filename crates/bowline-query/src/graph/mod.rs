@@ -10,6 +10,7 @@
 //! - A relationship's ends exist.
 //! - A read sees all writes that were made before it through the same object.
 
+mod fields;
 mod seek;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use bowline_types::{BlockId, Direction};
 use crate::error::StoreError;
 use crate::value::{Name, NodeRecord, Properties, RelationshipId};
 
+pub use fields::{FieldsAsked, NodeFields};
 pub use seek::{NodeIndex, Seek, SeekLast};
 
 /// What a store answers.
@@ -98,17 +100,50 @@ pub trait Graph {
         page: &mut Vec<Arc<RelationshipId>>,
     ) -> StoreResult<()>;
 
-    /// Appends to `page` the nodes at the other ends of the relationships that [`Graph::relationships`] gives, one for each.
-    /// `false`: the graph cannot, or there are more than `count`, and the page is to be forgotten.
+    /// Whether there may be several relationships of a kind from one node to another.
+    fn has_parallel_relationships(&self) -> bool {
+        true
+    }
+
+    /// Calls `visit` for each relationship that [`Graph::relationships`] gives of the nodes, one node after the other, with the place of
+    /// the node in `nodes` and the node at the other end, for as long as it returns `true`.
     fn ends(
         &self,
-        _node: BlockId,
-        _direction: Direction,
-        _kinds: &[Name],
-        _count: usize,
-        _page: &mut Vec<BlockId>,
-    ) -> StoreResult<bool> {
-        Ok(false)
+        nodes: &[BlockId],
+        direction: Direction,
+        kinds: &[Name],
+        visit: &mut dyn FnMut(usize, BlockId) -> bool,
+    ) -> StoreResult<()> {
+        const PAGE: usize = 256;
+        let mut page: Vec<Arc<RelationshipId>> = Vec::new();
+        for (place, node) in nodes.iter().enumerate() {
+            let mut last = None;
+            loop {
+                page.clear();
+                self.relationships(*node, direction, kinds, last.as_deref(), PAGE, &mut page)?;
+                if !page.iter().all(|id| visit(place, id.other(*node))) {
+                    return Ok(());
+                }
+                if page.len() < PAGE {
+                    break;
+                }
+                last = page.last().cloned();
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends to `found` what each of the nodes has of what is asked; `None` for one that does not exist.
+    fn fields(
+        &self,
+        nodes: &[BlockId],
+        asked: FieldsAsked<'_>,
+        found: &mut Vec<Option<NodeFields>>,
+    ) -> StoreResult<()> {
+        for id in nodes {
+            found.push(self.node(*id)?.map(|record| asked.of(&record)));
+        }
+        Ok(())
     }
 
     /// The relationship's properties, if it exists.

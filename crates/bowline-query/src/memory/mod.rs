@@ -105,20 +105,6 @@ impl Graph for MemoryGraph {
         Ok(())
     }
 
-    fn ends(
-        &self,
-        node: BlockId,
-        direction: Direction,
-        kinds: &[Name],
-        count: usize,
-        page: &mut Vec<BlockId>,
-    ) -> StoreResult<bool> {
-        let mut found = Vec::new();
-        self.relationships(node, direction, kinds, None, count + 1, &mut found)?;
-        page.extend(found.iter().map(|id| id.other(node)));
-        Ok(found.len() <= count)
-    }
-
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {
         Ok(self.relationships.get(id).cloned())
     }

@@ -9,8 +9,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_query::{
-    Name, NodeIndex, NodeRecord, Properties, RelationshipId, Seek, SeekLast, StoreError,
-    StoreResult, Value,
+    FieldsAsked, Name, NodeFields, NodeIndex, NodeRecord, Properties, RelationshipId, Seek,
+    SeekLast, StoreError, StoreResult, Value,
 };
 use bowline_storage::TreeId;
 use bowline_storage::engine::ScanDirection;
@@ -27,13 +27,18 @@ use bowline_core::index::{Asked, Definition, KeyRange, Last};
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
 
+/// The value of an attribute.
+pub(super) fn value_of(attribute: AttributeRef<'_>) -> Value {
+    match attribute.as_text() {
+        Some(text) => Value::from(text),
+        None => Value::from(attribute.to_value()),
+    }
+}
+
 /// The attributes as properties, of which none is null.
 pub(crate) fn properties(attributes: AttributesRef<'_>) -> Properties {
     let property = |(name, value): (&str, AttributeRef<'_>)| {
-        let value = match value.as_text() {
-            Some(text) => Value::from(text),
-            None => Value::from(value.to_value()),
-        };
+        let value = value_of(value);
         (!value.is_null()).then(|| (name.into(), value))
     };
     attributes.iter().filter_map(property).collect()
@@ -346,30 +351,63 @@ impl bowline_query::Graph for Graph {
         Ok(failed.map_or(Ok(()), Err)?)
     }
 
+    /// There is one edge of a kind from one block to another.
+    fn has_parallel_relationships(&self) -> bool {
+        false
+    }
+
     fn ends(
         &self,
-        node: BlockId,
+        nodes: &[BlockId],
         direction: Direction,
         kinds: &[Name],
-        count: usize,
-        page: &mut Vec<BlockId>,
-    ) -> StoreResult<bool> {
+        visit: &mut dyn FnMut(usize, BlockId) -> bool,
+    ) -> StoreResult<()> {
         let filter = filter(&self.core().kinds, kinds);
         if filter == KindFilter::only([]) {
-            return Ok(true);
+            return Ok(());
         }
-        let most = page.len() + count;
         let sources = Sources::of(self)?;
         let reader = sources.reader(self);
-        let mut is_all = true;
-        reader.visit_neighbors(node, direction, &filter, |it| {
-            is_all = page.len() < most;
-            if is_all {
-                page.push(it.id);
+        let mut goes_on = true;
+        for (place, node) in nodes.iter().enumerate() {
+            reader.visit_neighbors(*node, direction, &filter, |it| {
+                goes_on = visit(place, it.id);
+                goes_on
+            })?;
+            if !goes_on {
+                break;
             }
-            is_all
-        })?;
-        Ok(is_all)
+        }
+        Ok(())
+    }
+
+    fn fields(
+        &self,
+        nodes: &[BlockId],
+        asked: FieldsAsked<'_>,
+        found: &mut Vec<Option<NodeFields>>,
+    ) -> StoreResult<()> {
+        /// So many records are asked for before the first is read.
+        const TOGETHER: usize = 64;
+        let kinds: Vec<Option<KindId>> = asked
+            .labels
+            .iter()
+            .map(|label| self.core().kinds.id(label))
+            .collect();
+        for nodes in nodes.chunks(TOGETHER) {
+            let keys = nodes.iter().map(|&id| graph::block_key(id));
+            self.core().engine.look_ahead(trees::BLOCK, keys);
+            for &id in nodes {
+                let read = self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
+                    bytes
+                        .map(|bytes| records::fields(id, bytes, &kinds, asked.properties))
+                        .transpose()
+                });
+                found.push(read??);
+            }
+        }
+        Ok(())
     }
 
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {

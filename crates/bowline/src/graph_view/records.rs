@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use bowline_query::{Name, NodeFields, Value};
+
+use super::queried::value_of;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, Block, BlockId, BlockRef, Edge, EdgeRef, KindId};
 use bowline_core::kinds::Kinds;
@@ -49,6 +52,37 @@ pub(crate) fn lend_block<R>(
         })
     };
     kinds.with_names(block.kinds, lend).map_err(unregistered)
+}
+
+/// What a block has of the kinds and of the attributes, which are sorted, that a query asks for.
+pub(super) fn fields(
+    id: BlockId,
+    bytes: &[u8],
+    kinds: &[Option<KindId>],
+    names: &[Name],
+) -> Result<NodeFields> {
+    let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
+    let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
+    let mut labels = 0;
+    for (at, kind) in kinds.iter().enumerate() {
+        let has_it = kind.is_some_and(|kind| block.kinds.contains(kind));
+        labels |= u64::from(has_it) << at;
+    }
+    let mut values = vec![Value::Null; names.len()];
+    let mut wanted = names.iter().zip(&mut values).peekable();
+    for (name, attribute) in block.attributes.iter() {
+        while wanted.next_if(|(wanted, _)| ***wanted < *name).is_some() {}
+        match wanted.next_if(|(wanted, _)| ***wanted == *name) {
+            Some((_, value)) => *value = value_of(attribute),
+            None if wanted.peek().is_none() => break,
+            None => {}
+        }
+    }
+    Ok(NodeFields {
+        labels,
+        has_labels: block.kinds.iter().next().is_some(),
+        values: values.into(),
+    })
 }
 
 pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block> {

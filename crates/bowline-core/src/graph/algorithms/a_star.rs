@@ -18,12 +18,12 @@ use std::collections::BinaryHeap;
 use bowline_types::{BlockId, Direction};
 
 use crate::graph::cancel::Cancel;
-use crate::graph::id_map::IdMap;
 use crate::graph::kind_id::KindId;
 use crate::graph::path::Path;
 use crate::graph::path::weighted::{Weight, edge_weight};
 use crate::graph::source::{GraphSource, KindFilter, require_block};
 use crate::{Error, Result};
+use bowline_types::IdMap;
 
 /// The path whose edges weigh least in sum, if `estimate` never gives more than what is left from a block to `to`; `None`
 /// when there is no path. Both blocks must exist.

@@ -10,8 +10,8 @@ use bowline_types::{BlockId, Direction};
 
 use crate::Result;
 use crate::graph::cancel::Cancel;
-use crate::graph::id_map::IdSet;
 use crate::graph::source::{GraphSource, KindFilter, require_block};
+use bowline_types::IdSet;
 
 /// The blocks 1 to `hops` edges away, in the order of their ids, with their distances.
 pub fn k_hop(

@@ -16,10 +16,10 @@ use bowline_types::{BlockId, Direction};
 
 use crate::Result;
 use crate::graph::cancel::Cancel;
-use crate::graph::id_map::{IdMap, IdSet};
 use crate::graph::kind_id::KindId;
 use crate::graph::path::Path;
 use crate::graph::source::{GraphSource, KindFilter, NeighborRef, require_block};
+use bowline_types::{IdMap, IdSet};
 
 /// A search that has found some of the paths.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 use bowline_storage::prefetch::prefetch_from;
 use std::hash::BuildHasher;
 
-use super::super::id_map::IdHashing;
 use bowline_types::BlockId;
+use bowline_types::IdHashing;
 
 /// An empty slot of the table.
 const EMPTY: u32 = u32::MAX;

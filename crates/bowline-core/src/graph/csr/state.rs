@@ -11,7 +11,6 @@ use std::cmp::Ordering;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use super::super::id_map::IdMap;
 use super::super::kind_id::KindId;
 use super::super::source::KindFilter;
 use super::changes::EdgeChange;
@@ -19,6 +18,7 @@ use super::delta::{Cut, Delta, DeltaRow, RowChange, Spot};
 use super::ids::Ids;
 use super::rows::{Rows, RowsBuilder, named};
 use bowline_storage::workers;
+use bowline_types::IdMap;
 use bowline_types::{BlockId, Direction};
 
 /// A fold is not worth it for fewer changes.

@@ -12,11 +12,11 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
 use super::Path;
-use crate::graph::id_map::IdMap;
 use crate::graph::keys::edge_out_key;
 use crate::graph::kind_id::KindId;
 use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge, require_block};
 use crate::{Error, Result};
+use bowline_types::IdMap;
 use bowline_types::{BlockId, Direction};
 
 /// Which number an edge weighs.

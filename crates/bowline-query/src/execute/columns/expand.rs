@@ -1,0 +1,256 @@
+//! [`Expand`]: a step from each row's node to its neighbors.
+
+use bowline_types::{BlockId, Direction};
+
+use super::batch::{Batch, Column, Nodes};
+use crate::error::{Error, Result};
+use crate::execute::aggregate::too_many;
+use crate::execute::context::Context;
+use crate::plan::{Expansion, Slot};
+use crate::value::Value;
+
+/// A batch ends behind the node at which it has so many rows.
+const ROWS_MAX: usize = 4096;
+
+/// How a step must differ from an earlier one of the same kind, which its MATCH may not take again. There is one
+/// relationship of a kind from one node to another, so its ends tell which it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Differs {
+    /// The earlier one led in the same direction to where this one starts: only a step from a node to itself could be taken
+    /// twice. The slot tells whether it was one.
+    FromLoop(Slot),
+    /// Not over the same ends again. The slots have those of the earlier one.
+    InEnds {
+        from: Slot,
+        to: Slot,
+        is_same_direction: bool,
+    },
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Expand<'p> {
+    pub expansion: &'p Expansion,
+    /// Whether anything asks for the node that is reached.
+    pub is_read: bool,
+    /// Whether equal rows may be one with a weight.
+    pub has_weights: bool,
+    pub differs: Vec<Differs>,
+    /// Gets whether the step leads from a node to itself.
+    pub loops: Option<Slot>,
+}
+
+/// The nodes from which a batch goes on, and their rows.
+pub(super) struct Starts {
+    ids: Vec<BlockId>,
+    /// None: each of its own.
+    rows: Option<Vec<u32>>,
+    next: usize,
+}
+
+impl Starts {
+    fn row(&self, place: usize) -> usize {
+        match &self.rows {
+            Some(rows) => rows[place] as usize,
+            None => place,
+        }
+    }
+}
+
+fn id(column: &Column, row: usize) -> Option<BlockId> {
+    match column {
+        Column::Nodes(nodes) => Some(nodes.ids[row]),
+        Column::Values(values) => match &values[row] {
+            Value::Node(node) => Some(node.id),
+            _ => None,
+        },
+        Column::Unread | Column::Loops(_) => None,
+    }
+}
+
+/// The steps that were found from some of the starts.
+#[derive(Default)]
+struct Found {
+    rows: Vec<u32>,
+    ends: Vec<BlockId>,
+    loops: Vec<bool>,
+}
+
+impl Expand<'_> {
+    /// Where a batch starts. The node may be missing, as after OPTIONAL MATCH: then there is no step.
+    pub fn starts(&self, batch: &Batch) -> Result<Starts> {
+        let values = match &batch.columns[self.expansion.from] {
+            Column::Nodes(nodes) => {
+                return Ok(Starts {
+                    ids: nodes.ids.clone(),
+                    rows: None,
+                    next: 0,
+                });
+            }
+            Column::Values(values) => values.as_slice(),
+            Column::Unread | Column::Loops(_) => &[],
+        };
+        let (mut ids, mut rows) = (Vec::new(), Vec::new());
+        for (row, value) in values.iter().enumerate() {
+            match value {
+                Value::Node(node) => {
+                    ids.push(node.id);
+                    rows.push(row as u32);
+                }
+                Value::Null => {}
+                other => {
+                    let message = format!("a node is needed, not {}", other.type_name());
+                    return Err(Error::wrong_type(message));
+                }
+            }
+        }
+        Ok(Starts {
+            ids,
+            rows: Some(rows),
+            next: 0,
+        })
+    }
+
+    /// Whether a step is none that the MATCH has taken, and leads to where it should.
+    fn fits(&self, batch: &Batch, row: usize, from: BlockId, to: BlockId) -> bool {
+        let differs = |differs: &Differs| match *differs {
+            Differs::FromLoop(slot) => {
+                to != from || !matches!(&batch.columns[slot], Column::Loops(it) if it[row])
+            }
+            Differs::InEnds {
+                from: earlier_from,
+                to: earlier_to,
+                is_same_direction,
+            } => {
+                let earlier = (
+                    id(&batch.columns[earlier_from], row),
+                    id(&batch.columns[earlier_to], row),
+                );
+                let ends = match is_same_direction {
+                    true => (Some(from), Some(to)),
+                    false => (Some(to), Some(from)),
+                };
+                earlier != ends
+            }
+        };
+        let expansion = self.expansion;
+        let is_there = !expansion.to_bound || id(&batch.columns[expansion.to], row) == Some(to);
+        is_there && self.differs.iter().all(differs)
+    }
+
+    /// The rows of the next starts; `None` if there are no more.
+    pub fn next(
+        &self,
+        batch: &Batch,
+        starts: &mut Starts,
+        keeps: &[Slot],
+        cx: &mut Context<'_>,
+    ) -> Result<Option<Batch>> {
+        if starts.next >= starts.ids.len() {
+            return Ok(None);
+        }
+        match self.has_weights && !self.is_read && self.loops.is_none() {
+            true => self.count(batch, starts, keeps, cx).map(Some),
+            false => self.step(batch, starts, keeps, cx).map(Some),
+        }
+    }
+
+    /// A row for each step.
+    fn step(
+        &self,
+        batch: &Batch,
+        starts: &mut Starts,
+        keeps: &[Slot],
+        cx: &mut Context<'_>,
+    ) -> Result<Batch> {
+        let expansion = self.expansion;
+        let is_plain = self.differs.is_empty() && !expansion.to_bound;
+        let (begin, mut next) = (starts.next, starts.ids.len());
+        let mut found = Found::default();
+        let mut current = 0;
+        cx.graph().ends(
+            &starts.ids[begin..],
+            expansion.direction,
+            &expansion.kinds,
+            &mut |place, to| {
+                if place != current && found.rows.len() >= ROWS_MAX {
+                    next = begin + place;
+                    return false;
+                }
+                current = place;
+                let row = starts.row(begin + place);
+                let from = starts.ids[begin + place];
+                if is_plain || self.fits(batch, row, from, to) {
+                    found.rows.push(row as u32);
+                    found.ends.push(to);
+                    if self.loops.is_some() {
+                        found.loops.push(from == to);
+                    }
+                }
+                true
+            },
+        )?;
+        starts.next = next;
+        cx.tick_many(found.rows.len() as u64)?;
+        let (to, loops) = (expansion.to, self.loops);
+        let is_made = |slot: Slot| (slot == to && !expansion.to_bound) || Some(slot) == loops;
+        let kept: Vec<Slot> = keeps.iter().copied().filter(|it| !is_made(*it)).collect();
+        let mut stepped = batch.at(&found.rows, &kept);
+        if self.is_read && !expansion.to_bound {
+            stepped.columns[to] = Column::Nodes(Nodes {
+                ids: found.ends,
+                fields: Vec::new(),
+            });
+        }
+        if let Some(slot) = loops {
+            stepped.columns[slot] = Column::Loops(found.loops);
+        }
+        Ok(stepped)
+    }
+
+    /// The rows from which there are steps, weighted by their number.
+    fn count(
+        &self,
+        batch: &Batch,
+        starts: &mut Starts,
+        keeps: &[Slot],
+        cx: &mut Context<'_>,
+    ) -> Result<Batch> {
+        let expansion = self.expansion;
+        let is_plain = self.differs.is_empty() && !expansion.to_bound;
+        let mut counts = vec![0_u64; starts.ids.len()];
+        cx.graph().ends(
+            &starts.ids,
+            expansion.direction,
+            &expansion.kinds,
+            &mut |place, to| {
+                let is_one = is_plain || self.fits(batch, starts.row(place), starts.ids[place], to);
+                counts[place] += u64::from(is_one);
+                true
+            },
+        )?;
+        starts.next = starts.ids.len();
+        cx.tick_many(counts.iter().sum())?;
+        let (mut rows, mut weights) = (Vec::new(), Vec::new());
+        for (place, count) in counts.into_iter().enumerate() {
+            if count > 0 {
+                let row = starts.row(place);
+                rows.push(row as u32);
+                let weight = batch.weight(row).checked_mul(count);
+                weights.push(weight.ok_or_else(too_many)?);
+            }
+        }
+        let mut counted = batch.at(&rows, keeps);
+        counted.weights = weights;
+        Ok(counted)
+    }
+}
+
+/// Whether the columns can take a step.
+pub(super) fn is_plain(expansion: &Expansion) -> bool {
+    expansion.length.is_none()
+        && expansion.shortest.is_none()
+        && !expansion.relationship_bound
+        && expansion.properties.is_empty()
+        && expansion.direction != Direction::Both
+}
