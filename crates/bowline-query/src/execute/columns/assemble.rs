@@ -184,10 +184,7 @@ pub(super) fn assemble<'p>(
 ) -> Option<(Pipeline<'p>, Source<'p>, Vec<Slot>)> {
     let (mut taken, mut below) = take(top, &needed, &mut fields);
     let count = taken.len();
-    let (mut rules, loops) = match rules(&mut taken, columns) {
-        Some(found) => found,
-        None => (BTreeMap::new(), BTreeMap::new()),
-    };
+    let (mut rules, loops) = rules(&mut taken, columns).unwrap_or_default();
     if taken.len() < count {
         below = taken.last().map_or(top, |last| {
             last.plan.input().expect("it was taken with its input")
