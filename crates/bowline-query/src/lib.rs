@@ -61,7 +61,9 @@ pub use call::{NoProcedures, ProcedureRows, Procedures, Signature};
 pub use error::{Class, Detail, Error, Phase, Place, Problem, Result, Span, StoreError};
 pub use execute::{Effects, Limits};
 pub use function::names as function_names;
-pub use graph::{FieldsAsked, Graph, GraphMut, NodeFields, NodeIndex, Seek, SeekLast, StoreResult};
+pub use graph::{
+    FieldColumns, FieldsAsked, Graph, GraphMut, NodeIndex, Seek, SeekLast, StoreResult,
+};
 pub use memory::MemoryGraph;
 pub use prepared::Prepared;
 pub use query::{Answer, Parameters, Query, Summary};

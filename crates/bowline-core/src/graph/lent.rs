@@ -270,6 +270,14 @@ impl<'a> AttributeRef<'a> {
         }
     }
 
+    /// How many bytes its encoding has, about.
+    pub(super) fn encoded_len(&self) -> usize {
+        match self.0 {
+            Lent::Text(text) => text.len(),
+            Lent::Other(encoded) => encoded.len(),
+        }
+    }
+
     /// The number: of an integer, of a float, and of a text that is one.
     #[must_use]
     pub fn as_number(&self) -> Option<f64> {

@@ -16,7 +16,8 @@
 //!    selected
 //! ```
 //!
-//! `csr` keeps all edges in memory, with dense numbers, beside the trees; every commit changes it.
+//! `csr` keeps all edges in memory, with dense numbers, beside the trees; every commit changes it. `block_cache` holds what
+//! queries have read of blocks.
 //!
 //! Local algorithms start at a block (`traverse`, `reach`, `path`) and read only the part of the trees that
 //! they visit. Global algorithms (`order`, `components`, `stats`) first read the whole graph into a `view`. The folder
@@ -27,6 +28,7 @@
 //! algorithm defines which of several results it gives.
 
 pub mod algorithms;
+mod block_cache;
 pub mod cancel;
 pub mod components;
 pub mod csr;
@@ -51,6 +53,7 @@ pub mod visits;
 pub mod walk;
 mod weighted_view;
 
+pub use block_cache::{AskedNames, BlockCache, HeldBlock, HeldValue};
 pub use bowline_types::{Attributes, Block, BlockId, BlockKinds, Direction, Edge};
 pub use keys::{
     block_key, edge_in_key, edge_kind_prefix, edge_out_key, edge_prefix, split_edge_key,
@@ -58,7 +61,7 @@ pub use keys::{
 pub use kind_id::{KindId, KindIds};
 pub use lent::{AttributeRef, AttributesRef, BlockRef, EdgeRef};
 pub use order::Precedence;
-pub use record::{are_texts, block_kinds, decode_block, decode_edge};
+pub use record::{BlockParts, are_texts, block_kinds, decode_block, decode_edge};
 pub(crate) use record::{encode_block, encode_edge};
 pub use source::{GraphSource, KindFilter, NeighborRef, VisitEdgeValue};
 pub use typed::{put_value, read_value};

@@ -217,8 +217,11 @@ impl<J: Journal> Writer<J> {
         if !self.collect.graph {
             return;
         }
-        if tree == trees::BLOCK {
-            self.graph.note_block();
+        if tree == trees::BLOCK
+            && let Ok(id) = key.try_into()
+        {
+            self.graph
+                .note_block(bowline_types::BlockId::from_bytes(id));
         }
         if tree == trees::EDGE_OUT
             && let Some((source, kind, target)) = split_edge_key(key)

@@ -2,6 +2,9 @@
 
 use crate::calendar::Calculate as _;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use bowline_types::IdHashing;
 
 use super::arithmetic;
 use super::context::Context;
@@ -71,8 +74,8 @@ impl Group<'_> {
 /// Groups, in the order in which their first rows came.
 pub(super) struct Groups<'p> {
     aggregates: &'p [Aggregate],
-    index: HashMap<Equivalent, usize>,
-    groups: Vec<(Equivalent, Vec<State>)>,
+    index: HashMap<Rc<Equivalent>, usize, IdHashing>,
+    groups: Vec<(Rc<Equivalent>, Vec<State>)>,
 }
 
 impl<'p> Groups<'p> {
@@ -80,11 +83,11 @@ impl<'p> Groups<'p> {
     pub fn new(aggregates: &'p [Aggregate], is_one: bool) -> Groups<'p> {
         let mut groups = Vec::new();
         if is_one {
-            groups.push((Equivalent(Vec::new()), states(aggregates)));
+            groups.push((Rc::new(Equivalent(Vec::new())), states(aggregates)));
         }
         Groups {
             aggregates,
-            index: HashMap::new(),
+            index: HashMap::default(),
             groups,
         }
     }
@@ -96,6 +99,7 @@ impl<'p> Groups<'p> {
             return Ok(*group);
         }
         cx.charge(&key.0)?;
+        let key = Rc::new(key);
         let group = self.groups.len();
         self.index.insert(key.clone(), group);
         self.groups.push((key, states(self.aggregates)));
@@ -124,8 +128,10 @@ impl<'p> Groups<'p> {
     /// A row for each group, of its key and what was computed.
     pub fn rows(self, keys: &[(Slot, Expr)], argument: &Row) -> Result<Vec<Row>> {
         let mut rows = Vec::with_capacity(self.groups.len());
+        drop(self.index);
         for (key, states) in self.groups {
             let mut row = argument.clone();
+            let key = Rc::unwrap_or_clone(key);
             for ((slot, _), value) in keys.iter().zip(key.0) {
                 row[*slot] = value;
             }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use bowline_types::{BlockId, Direction, IdMap};
 
-use crate::graph::{FieldsAsked, Graph, NodeFields, NodeIndex, Seek, StoreResult};
+use crate::graph::{FieldColumns, FieldsAsked, Graph, NodeIndex, Seek, StoreResult};
 use crate::value::{Name, NodeRecord, Properties, RelationshipId, Value};
 
 /// The caller is asked for memory in steps of so many bytes.
@@ -240,9 +240,13 @@ impl Graph for Remembered<'_> {
         &self,
         nodes: &[BlockId],
         asked: FieldsAsked<'_>,
-        found: &mut Vec<Option<NodeFields>>,
-    ) -> StoreResult<()> {
+        found: &mut FieldColumns,
+    ) -> StoreResult<bool> {
         self.graph.fields(nodes, asked, found)
+    }
+
+    fn holds_fields(&self) -> bool {
+        self.graph.holds_fields()
     }
 
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {

@@ -10,7 +10,7 @@ use crate::value::{Name, NodeRecord, Value};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct FieldsAsked<'a> {
-    /// At most [`LABELS_MAX`](FieldsAsked::LABELS_MAX).
+    /// At most [`LABELS_MAX`](FieldsAsked::LABELS_MAX), the first one's bit the lowest.
     pub labels: &'a [Name],
     /// In ascending order.
     pub properties: &'a [Name],
@@ -18,48 +18,79 @@ pub struct FieldsAsked<'a> {
 
 impl FieldsAsked<'_> {
     /// How many labels can be asked for at once.
-    pub const LABELS_MAX: usize = 64;
-
-    /// What a record has of them.
-    ///
-    /// ```
-    /// use bowline_query::{FieldsAsked, NodeRecord, Value};
-    ///
-    /// let record = NodeRecord {
-    ///     labels: vec!["Person".into()],
-    ///     properties: [("age".into(), Value::Int(36))].into(),
-    /// };
-    /// let asked = FieldsAsked { labels: &["City".into(), "Person".into()], properties: &["age".into(), "name".into()] };
-    /// let fields = asked.of(&record);
-    /// assert_eq!((fields.labels, fields.has_labels), (0b10, true));
-    /// assert_eq!(*fields.values, [Value::Int(36), Value::Null]);
-    /// ```
-    pub fn of(&self, record: &NodeRecord) -> NodeFields {
-        let mut labels = 0;
-        for (at, label) in self.labels.iter().enumerate() {
-            labels |= u64::from(record.has_label(label)) << at;
-        }
-        let value = |name| record.properties.get(name).cloned().unwrap_or_default();
-        NodeFields {
-            labels,
-            has_labels: !record.labels.is_empty(),
-            values: self.properties.iter().map(value).collect(),
-        }
-    }
+    pub const LABELS_MAX: usize = 63;
 }
 
-/// What a node has of what was asked.
+/// What nodes have of what was asked, in columns.
 ///
 /// ```
-/// let fields = bowline_query::NodeFields { labels: 1, has_labels: true, values: Box::default() };
-/// assert!(fields.values.is_empty());
+/// use bowline_query::{FieldColumns, FieldsAsked, NodeRecord, Value};
+///
+/// let asked = FieldsAsked { labels: &["City".into(), "Person".into()], properties: &["age".into(), "name".into()] };
+/// let record = NodeRecord {
+///     labels: vec!["Person".into()],
+///     properties: [("age".into(), Value::Int(36))].into(),
+/// };
+/// let mut columns = FieldColumns::default();
+/// columns.extend(asked, 2);
+/// columns.set(asked, 1, &record);
+/// assert_eq!(columns.labels, [0, FieldColumns::ANY | 0b10]);
+/// assert_eq!(columns.values, [vec![Value::Null, Value::Int(36)], vec![Value::Null, Value::Null]]);
 /// ```
-#[derive(Clone, Debug)]
-pub struct NodeFields {
-    /// A bit for each label that was asked for, the first one's lowest: whether the node has it.
-    pub labels: u64,
-    /// Whether it has any label.
-    pub has_labels: bool,
-    /// The properties that were asked for; null where it has none.
-    pub values: Box<[Value]>,
+#[derive(Clone, Debug, Default)]
+pub struct FieldColumns {
+    /// For each node a bit for each label that was asked for, the first one's lowest: whether the node has it; and
+    /// [`ANY`](FieldColumns::ANY) if it has any.
+    pub labels: Vec<u64>,
+    /// For each property that was asked for the values of the nodes; null for one that has none.
+    pub values: Vec<Vec<Value>>,
+}
+
+impl FieldColumns {
+    /// The bit of a node that has any label.
+    pub const ANY: u64 = 1 << 63;
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// Adds so many nodes that have nothing.
+    pub fn extend(&mut self, asked: FieldsAsked<'_>, nodes: usize) {
+        let len = self.len() + nodes;
+        self.labels.resize(len, 0);
+        self.values.resize_with(asked.properties.len(), Vec::new);
+        for values in &mut self.values {
+            values.resize(len, Value::Null);
+        }
+    }
+
+    /// Sets what a node has.
+    pub fn set(&mut self, asked: FieldsAsked<'_>, node: usize, record: &NodeRecord) {
+        let mut labels = match record.labels.is_empty() {
+            true => 0,
+            false => FieldColumns::ANY,
+        };
+        for (at, label) in asked.labels.iter().enumerate() {
+            labels |= u64::from(record.has_label(label)) << at;
+        }
+        self.labels[node] = labels;
+        for (name, values) in asked.properties.iter().zip(&mut self.values) {
+            values[node] = record.properties.get(name).cloned().unwrap_or_default();
+        }
+    }
+
+    /// These nodes, in this order.
+    pub(crate) fn at(&self, nodes: impl Iterator<Item = usize> + Clone) -> FieldColumns {
+        let of = |values: &Vec<Value>| nodes.clone().map(|node| values[node].clone()).collect();
+        FieldColumns {
+            labels: nodes.clone().map(|node| self.labels[node]).collect(),
+            values: self.values.iter().map(of).collect(),
+        }
+    }
 }

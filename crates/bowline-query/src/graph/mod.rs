@@ -20,7 +20,7 @@ use bowline_types::{BlockId, Direction};
 use crate::error::StoreError;
 use crate::value::{Name, NodeRecord, Properties, RelationshipId};
 
-pub use fields::{FieldsAsked, NodeFields};
+pub use fields::{FieldColumns, FieldsAsked};
 pub use seek::{NodeIndex, Seek, SeekLast};
 
 /// What a store answers.
@@ -133,17 +133,27 @@ pub trait Graph {
         Ok(())
     }
 
-    /// Appends to `found` what each of the nodes has of what is asked; `None` for one that does not exist.
+    /// Appends to `found` what each of the nodes has of what is asked. `false`: one of them does not exist.
     fn fields(
         &self,
         nodes: &[BlockId],
         asked: FieldsAsked<'_>,
-        found: &mut Vec<Option<NodeFields>>,
-    ) -> StoreResult<()> {
-        for id in nodes {
-            found.push(self.node(*id)?.map(|record| asked.of(&record)));
+        found: &mut FieldColumns,
+    ) -> StoreResult<bool> {
+        let begin = found.len();
+        found.extend(asked, nodes.len());
+        for (place, id) in (begin..).zip(nodes) {
+            match self.node(*id)? {
+                Some(record) => found.set(asked, place, &record),
+                None => return Ok(false),
+            }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Whether fields that were read are held, so that it costs little to read them again.
+    fn holds_fields(&self) -> bool {
+        false
     }
 
     /// The relationship's properties, if it exists.

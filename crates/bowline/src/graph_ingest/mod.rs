@@ -432,7 +432,7 @@ impl Sorted {
         let is_collecting = core.graph_view.is_collecting();
         let mut changes = is_collecting.then(GraphChanges::default);
         if let Some(changes) = changes.as_mut().filter(|_| block_count > 0) {
-            changes.note_block();
+            changes.note_blocks();
         }
         let (out, incoming) = workers::both(
             core.engine.has_threads(),

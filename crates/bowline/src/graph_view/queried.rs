@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_query::{
-    FieldsAsked, Name, NodeFields, NodeIndex, NodeRecord, Properties, RelationshipId, Seek,
+    FieldColumns, FieldsAsked, Name, NodeIndex, NodeRecord, Properties, RelationshipId, Seek,
     SeekLast, StoreError, StoreResult, Value,
 };
 use bowline_storage::TreeId;
@@ -21,7 +21,7 @@ use super::sample::{SAMPLE, Sample};
 use super::{Graph, records};
 use bowline_core::error::Result;
 use bowline_core::graph::{
-    self, AttributeRef, AttributesRef, BlockId, Direction, KindFilter, KindId,
+    self, AttributeRef, AttributesRef, BlockId, Direction, HeldBlock, KindFilter, KindId,
 };
 use bowline_core::index::{Asked, Definition, KeyRange, Last};
 use bowline_core::kinds::Kinds;
@@ -382,32 +382,61 @@ impl bowline_query::Graph for Graph {
         Ok(())
     }
 
+    fn holds_fields(&self) -> bool {
+        let at = self.snapshot.revision().get();
+        self.core().graph_view.blocks(at).is_some()
+    }
+
     fn fields(
         &self,
         nodes: &[BlockId],
         asked: FieldsAsked<'_>,
-        found: &mut Vec<Option<NodeFields>>,
-    ) -> StoreResult<()> {
+        found: &mut FieldColumns,
+    ) -> StoreResult<bool> {
         /// So many records are asked for before the first is read.
         const TOGETHER: usize = 64;
-        let kinds: Vec<Option<KindId>> = asked
-            .labels
-            .iter()
-            .map(|label| self.core().kinds.id(label))
-            .collect();
-        for nodes in nodes.chunks(TOGETHER) {
-            let keys = nodes.iter().map(|&id| graph::block_key(id));
-            self.core().engine.look_ahead(trees::BLOCK, keys);
-            for &id in nodes {
-                let read = self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
-                    bytes
-                        .map(|bytes| records::fields(id, bytes, &kinds, asked.properties))
-                        .transpose()
-                });
-                found.push(read??);
+        let kind = |label: &Name| self.core().kinds.id(label);
+        let kinds: Vec<Option<KindId>> = asked.labels.iter().map(kind).collect();
+        let at = self.snapshot.revision().get();
+        let cache = self.core().graph_view.blocks(at);
+        let begin = found.len();
+        found.extend(asked, nodes.len());
+        let mut missing: Vec<usize> = Vec::new();
+        match cache {
+            None => missing.extend(0..nodes.len()),
+            Some(cache) => {
+                let names = cache.names(asked.properties.iter().map(|name| &**name));
+                for (place, &id) in nodes.iter().enumerate() {
+                    let lend = |held: &HeldBlock| {
+                        records::set_held(held, &kinds, &names, begin + place, found);
+                    };
+                    if cache.visit(id, at, &names, lend).is_none() {
+                        missing.push(place);
+                    }
+                }
             }
         }
-        Ok(())
+        for places in missing.chunks(TOGETHER) {
+            let keys = places.iter().map(|place| graph::block_key(nodes[*place]));
+            self.core().engine.look_ahead(trees::BLOCK, keys);
+            for &place in places {
+                let id = nodes[place];
+                let read = self.raw(trees::BLOCK, &graph::block_key(id), |bytes| {
+                    let Some(bytes) = bytes else { return Ok(false) };
+                    let block = records::parts(id, bytes)?;
+                    if let Some(cache) = cache {
+                        cache.take_in(id, at, &block);
+                    }
+                    records::set_fields(&block, &kinds, asked.properties, begin + place, found);
+                    Ok(true)
+                });
+                let read: Result<bool> = read?;
+                if !read? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn relationship(&self, id: &RelationshipId) -> StoreResult<Option<Arc<Properties>>> {

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use bowline_query::{Name, NodeFields, Value};
+use bowline_query::{FieldColumns, Name, Value};
 
 use super::queried::value_of;
 use bowline_core::error::{Error, Result, show_key};
-use bowline_core::graph::{self, Block, BlockId, BlockRef, Edge, EdgeRef, KindId};
+use bowline_core::graph::{
+    self, AskedNames, Block, BlockId, BlockParts, BlockRef, Edge, EdgeRef, HeldBlock, HeldValue,
+    KindId,
+};
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
 
@@ -41,8 +44,7 @@ pub(crate) fn lend_block<R>(
     bytes: &[u8],
     visit: impl FnOnce(BlockRef<'_>) -> R,
 ) -> Result<R> {
-    let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
-    let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
+    let block = parts(id, bytes)?;
     let lend = |kinds: &[&str]| {
         visit(BlockRef {
             id,
@@ -54,35 +56,57 @@ pub(crate) fn lend_block<R>(
     kinds.with_names(block.kinds, lend).map_err(unregistered)
 }
 
-/// What a block has of the kinds and of the attributes, which are sorted, that a query asks for.
-pub(super) fn fields(
-    id: BlockId,
-    bytes: &[u8],
+/// The parts of a block's record.
+pub(super) fn parts(id: BlockId, bytes: &[u8]) -> Result<BlockParts<'_>> {
+    let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
+    graph::decode_block(bytes).ok_or_else(undecodable)
+}
+
+/// A bit for each kind that a query asks for.
+fn label_bits(kinds: &[Option<KindId>], has: impl Fn(KindId) -> bool, has_any: bool) -> u64 {
+    let bit = |(at, kind): (usize, &Option<KindId>)| u64::from(kind.is_some_and(&has)) << at;
+    let any = if has_any { FieldColumns::ANY } else { 0 };
+    any | kinds.iter().enumerate().map(bit).sum::<u64>()
+}
+
+/// Sets what a block has of the kinds and of the attributes, which are sorted, that a query asks for.
+pub(super) fn set_fields(
+    block: &BlockParts<'_>,
     kinds: &[Option<KindId>],
     names: &[Name],
-) -> Result<NodeFields> {
-    let undecodable = || invalid("block", &graph::block_key(id), "its record does not decode");
-    let block = graph::decode_block(bytes).ok_or_else(undecodable)?;
-    let mut labels = 0;
-    for (at, kind) in kinds.iter().enumerate() {
-        let has_it = kind.is_some_and(|kind| block.kinds.contains(kind));
-        labels |= u64::from(has_it) << at;
-    }
-    let mut values = vec![Value::Null; names.len()];
-    let mut wanted = names.iter().zip(&mut values).peekable();
+    place: usize,
+    found: &mut FieldColumns,
+) {
+    let has_any = block.kinds.iter().next().is_some();
+    found.labels[place] = label_bits(kinds, |kind| block.kinds.contains(kind), has_any);
+    let mut wanted = names.iter().zip(&mut found.values).peekable();
     for (name, attribute) in block.attributes.iter() {
         while wanted.next_if(|(wanted, _)| ***wanted < *name).is_some() {}
         match wanted.next_if(|(wanted, _)| ***wanted == *name) {
-            Some((_, value)) => *value = value_of(attribute),
+            Some((_, values)) => values[place] = value_of(attribute),
             None if wanted.peek().is_none() => break,
             None => {}
         }
     }
-    Ok(NodeFields {
-        labels,
-        has_labels: block.kinds.iter().next().is_some(),
-        values: values.into(),
-    })
+}
+
+/// The same of a block that is held.
+pub(super) fn set_held(
+    block: &HeldBlock,
+    kinds: &[Option<KindId>],
+    asked: &AskedNames,
+    place: usize,
+    found: &mut FieldColumns,
+) {
+    let has = |kind| block.kinds().contains(&kind);
+    found.labels[place] = label_bits(kinds, has, !block.kinds().is_empty());
+    for (value, values) in block.values(asked).zip(&mut found.values) {
+        match value {
+            Some(HeldValue::Text(text)) => values[place] = Value::Text(text.clone()),
+            Some(HeldValue::Other(value)) => values[place] = Value::from(value.clone()),
+            None => {}
+        }
+    }
 }
 
 pub(crate) fn block_of(kinds: &Kinds, id: BlockId, bytes: &[u8]) -> Result<Block> {

@@ -15,11 +15,30 @@ pub struct EdgeChange {
     pub is_put: bool,
 }
 
-/// The changes of edges of some commits, in the order of revisions, and whether they put or delete blocks.
+/// The blocks that were put or deleted.
+#[derive(Debug, Default)]
+pub(super) struct ChangedBlocks {
+    pub ids: Vec<BlockId>,
+    /// Others may be among them.
+    pub are_more: bool,
+}
+
+impl ChangedBlocks {
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty() && !self.are_more
+    }
+
+    fn clear(&mut self) {
+        self.ids.clear();
+        self.are_more = false;
+    }
+}
+
+/// The changes of edges of some commits, in the order of revisions, and the blocks that they put or delete.
 #[derive(Debug, Default)]
 pub struct GraphChanges {
     edges: Vec<EdgeChange>,
-    has_block: bool,
+    blocks: ChangedBlocks,
 }
 
 impl GraphChanges {
@@ -29,10 +48,15 @@ impl GraphChanges {
         self.edges.push(change);
     }
 
-    /// Notes that a block was put or deleted, which one does not matter.
+    /// Notes that a block was put or deleted.
     #[inline]
-    pub fn note_block(&mut self) {
-        self.has_block = true;
+    pub fn note_block(&mut self, id: BlockId) {
+        self.blocks.ids.push(id);
+    }
+
+    /// Notes that blocks were put or deleted: any.
+    pub fn note_blocks(&mut self) {
+        self.blocks.are_more = true;
     }
 
     /// How many edges were changed.
@@ -45,20 +69,27 @@ impl GraphChanges {
     #[inline]
     pub fn append(&mut self, later: &mut GraphChanges) {
         self.edges.append(&mut later.edges);
-        self.has_block |= later.take_block();
+        self.blocks.ids.append(&mut later.blocks.ids);
+        self.blocks.are_more |= std::mem::take(&mut later.blocks.are_more);
     }
 
     /// Forgets all.
     #[inline]
     pub fn clear(&mut self) {
         self.edges.clear();
-        self.has_block = false;
+        self.blocks.clear();
     }
 
-    /// Whether a block was put or deleted; asked again, it is not.
+    /// The blocks that were put or deleted.
     #[inline]
-    pub(super) fn take_block(&mut self) -> bool {
-        std::mem::take(&mut self.has_block)
+    pub(super) fn blocks(&self) -> &ChangedBlocks {
+        &self.blocks
+    }
+
+    /// Forgets which these were.
+    #[inline]
+    pub(super) fn clear_blocks(&mut self) {
+        self.blocks.clear();
     }
 
     /// Moves the changes of edges to the end of a list.

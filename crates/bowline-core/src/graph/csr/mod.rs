@@ -60,6 +60,7 @@ use bowline_storage::engine::{Engine, SnapshotPin};
 use bowline_storage::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bowline_storage::sync::{ArcSwapOption, Mutex, MutexGuard};
 
+use super::block_cache::BlockCache;
 use crate::error::show_key;
 use crate::{Error, Result, trees};
 use build::Built;
@@ -73,6 +74,8 @@ pub use state::{PlainRows, State};
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };
 /// A base leaves this part of the budget to the changes. With less room each few changes would have all of it folded.
 const ROOM_PART: u64 = 64;
+/// As large a part is for what queries have read of blocks, beside the budget.
+const BLOCKS_PART: u64 = 4;
 /// Rows that the trees are asked for before a view is worth its build.
 const WORTH_ROWS: u64 = 4096;
 
@@ -96,6 +99,10 @@ pub struct GraphViewStats {
     pub changes: u64,
     /// How much memory it takes.
     pub memory_bytes: u64,
+    /// Blocks whose kinds and attributes are held, as queries have read them.
+    pub held_blocks: u64,
+    /// About how much memory these take.
+    pub held_bytes: u64,
     /// How often the trees were read to build it.
     pub builds: u64,
     /// How often its changes were folded into a new base.
@@ -129,6 +136,8 @@ pub struct GraphView {
     published: AtomicU64,
     /// The newest published revision that put or deleted a block.
     blocks_changed: AtomicU64,
+    /// What queries have read of blocks.
+    blocks: BlockCache,
     pending: Mutex<Pending>,
     state: ArcSwapOption<State>,
     applied: AtomicU64,
@@ -187,6 +196,7 @@ impl GraphView {
             is_collecting: AtomicBool::new(false),
             published: AtomicU64::new(0),
             blocks_changed: AtomicU64::new(0),
+            blocks: BlockCache::new(budget_bytes / BLOCKS_PART),
             pending: Mutex::new(Pending::default()),
             state: ArcSwapOption::empty(),
             applied: AtomicU64::new(0),
@@ -228,9 +238,18 @@ impl GraphView {
             return false;
         }
         let mut is_due = false;
-        if changes.take_block() {
+        let blocks = changes.blocks();
+        if !blocks.is_empty() {
             // Before `published`: who reads that finds this, or a later one.
             self.blocks_changed.store(revision, Ordering::Release);
+            match blocks.are_more {
+                true => self.blocks.all_changed(revision),
+                false => blocks
+                    .ids
+                    .iter()
+                    .for_each(|id| self.blocks.changed(*id, revision)),
+            }
+            changes.clear_blocks();
         }
         if changes.edges() > 0 {
             let mut pending = self.pending.lock();
@@ -251,6 +270,7 @@ impl GraphView {
         let mut pending = self.pending.lock();
         self.forget_locked(&mut pending);
         self.published.store(visible, Ordering::Release);
+        self.blocks.open(visible);
         self.is_collecting.store(true, Ordering::Release);
         Begun {
             revision: visible,
@@ -487,6 +507,7 @@ impl GraphView {
         pending.generation += 1;
         pending.changes = Vec::new();
         self.is_collecting.store(false, Ordering::Release);
+        self.blocks.close();
         self.is_save_due.store(false, Ordering::Relaxed);
         self.state.store(None);
     }
@@ -504,6 +525,13 @@ impl GraphView {
         }
         let state = self.state.load_full()?;
         (state.base.revision <= revision).then_some(state)
+    }
+
+    /// What is held of blocks, for one who reads at a revision.
+    #[inline]
+    pub fn blocks(&self, revision: u64) -> Option<&BlockCache> {
+        let is_published = self.published.load(Ordering::Acquire) >= revision;
+        (self.is_collecting() && is_published).then_some(&self.blocks)
     }
 
     /// Whether the blocks of a state's base are those of every revision that the state answers up to now.
@@ -613,7 +641,10 @@ impl GraphView {
             Some(work) => (work.builds, work.folds, work.is_over_budget),
             None => (0, 0, false),
         };
+        let (held_blocks, held_bytes) = self.blocks.size();
         GraphViewStats {
+            held_blocks,
+            held_bytes,
             blocks: state.as_ref().map_or(0, |state| state.ordinals() as u64),
             edges: state.as_ref().map_or(0, |state| state.edge_count()),
             changes: state.as_ref().map_or(0, |state| state.changes()),

@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::batch::Keeps;
 use super::expand::{Differs, Expand, is_plain};
 use super::fields::Fields;
 use super::formula::Formula;
@@ -174,10 +175,10 @@ fn reads_of(rules: &[Differs]) -> impl Iterator<Item = Slot> {
         .flatten()
 }
 
-/// Takes operators from `top` down into a pipeline whose sink reads the `needed` columns. `None` where it would do no work.
+/// Takes operators from `top` down into a pipeline whose sink reads the `needed` columns and the fields of some of them. `None` where it would do no work.
 pub(super) fn assemble<'p>(
     top: &'p Plan,
-    mut needed: BTreeSet<Slot>,
+    (mut needed, mut needed_fields): (BTreeSet<Slot>, BTreeSet<Slot>),
     mut fields: Fields,
     has_weights: bool,
     columns: Columns,
@@ -207,7 +208,11 @@ pub(super) fn assemble<'p>(
     let slots = columns.slots + loops.len();
     let mut stages = Vec::new();
     for (at, placed) in taken.into_iter().enumerate() {
-        let keeps: Vec<Slot> = needed.iter().copied().collect();
+        let keeps = || Keeps {
+            slots: needed.iter().copied().collect(),
+            fields: needed_fields.iter().copied().collect(),
+        };
+        let keeps = (keeps(), keeps());
         let mut reads_fields = BTreeSet::new();
         let work = match placed.operator {
             Operator::Filter(predicate) => {
@@ -239,7 +244,7 @@ pub(super) fn assemble<'p>(
                 let is_alone = needed.is_empty() && is_read && !expansion.to_bound;
                 if has_weights && is_alone {
                     let merge = Merge::new(expansion.to, of_loop);
-                    stages.push(Stage::of(Work::Merge(merge), keeps.clone(), None));
+                    stages.push(Stage::of(Work::Merge(merge), keeps.1, None));
                 }
                 let differs = rules.remove(&at).unwrap_or_default();
                 needed.insert(expansion.from);
@@ -253,7 +258,8 @@ pub(super) fn assemble<'p>(
                 })
             }
         };
-        let mut stage = Stage::of(work, keeps, Some(placed.plan));
+        let mut stage = Stage::of(work, keeps.0, Some(placed.plan));
+        needed_fields.extend(&reads_fields);
         stage.reads_fields = reads_fields.into_iter().collect();
         stages.push(stage);
     }
@@ -268,7 +274,7 @@ pub(super) fn assemble<'p>(
 }
 
 impl<'p> Stage<'p> {
-    fn of(work: Work<'p>, keeps: Vec<Slot>, plan: Option<&'p Plan>) -> Stage<'p> {
+    fn of(work: Work<'p>, keeps: Keeps, plan: Option<&'p Plan>) -> Stage<'p> {
         Stage {
             work,
             keeps,

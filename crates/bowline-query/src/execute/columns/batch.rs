@@ -1,11 +1,9 @@
 //! [`Batch`]: rows in columns.
 
-use std::rc::Rc;
-
 use bowline_types::BlockId;
 
 use crate::execute::stream::Row;
-use crate::graph::NodeFields;
+use crate::graph::FieldColumns;
 use crate::plan::Slot;
 use crate::value::{Node, Value};
 
@@ -14,7 +12,24 @@ use crate::value::{Node, Value};
 pub(super) struct Nodes {
     pub ids: Vec<BlockId>,
     /// None, or one for each.
-    pub fields: Vec<Rc<NodeFields>>,
+    pub fields: FieldColumns,
+}
+
+impl From<Vec<BlockId>> for Nodes {
+    fn from(ids: Vec<BlockId>) -> Nodes {
+        Nodes {
+            ids,
+            fields: FieldColumns::default(),
+        }
+    }
+}
+
+/// The columns that are read behind an operator.
+#[derive(Debug, Default)]
+pub(super) struct Keeps {
+    pub slots: Vec<Slot>,
+    /// Those of nodes whose fields are read.
+    pub fields: Vec<Slot>,
 }
 
 /// The values of a slot in all rows of a batch.
@@ -45,14 +60,14 @@ fn at<T: Clone>(values: &[T], rows: &[u32]) -> Vec<T> {
 }
 
 impl Column {
-    fn at(&self, rows: &[u32]) -> Column {
+    fn at(&self, rows: &[u32], keeps_fields: bool) -> Column {
         match self {
             Column::Unread => Column::Unread,
             Column::Nodes(nodes) => Column::Nodes(Nodes {
                 ids: at(&nodes.ids, rows),
-                fields: match nodes.fields.is_empty() {
-                    true => Vec::new(),
-                    false => at(&nodes.fields, rows),
+                fields: match keeps_fields && !nodes.fields.is_empty() {
+                    true => nodes.fields.at(rows.iter().map(|row| *row as usize)),
+                    false => FieldColumns::default(),
                 },
             }),
             Column::Values(values) => Column::Values(at(values, rows)),
@@ -67,10 +82,7 @@ impl Column {
             _ => None,
         };
         match values.iter().map(id).collect::<Option<Vec<_>>>() {
-            Some(ids) => Column::Nodes(Nodes {
-                ids,
-                fields: Vec::new(),
-            }),
+            Some(ids) => Column::Nodes(ids.into()),
             None => Column::Values(values),
         }
     }
@@ -108,10 +120,11 @@ impl Batch {
     }
 
     /// These rows, with these columns.
-    pub fn at(&self, rows: &[u32], slots: &[Slot]) -> Batch {
+    pub fn at(&self, rows: &[u32], keeps: &Keeps) -> Batch {
         let mut batch = Batch::of(rows.len(), self.columns.len());
-        for slot in slots {
-            batch.columns[*slot] = self.columns[*slot].at(rows);
+        for slot in &keeps.slots {
+            let keeps_fields = keeps.fields.contains(slot);
+            batch.columns[*slot] = self.columns[*slot].at(rows, keeps_fields);
         }
         if !self.weights.is_empty() {
             batch.weights = at(&self.weights, rows);
@@ -120,9 +133,9 @@ impl Batch {
     }
 
     /// Leaves only these columns.
-    pub fn keep(&mut self, slots: &[Slot]) {
+    pub fn keep(&mut self, keeps: &Keeps) {
         for (slot, column) in self.columns.iter_mut().enumerate() {
-            if !slots.contains(&slot) {
+            if !keeps.slots.contains(&slot) {
                 *column = Column::Unread;
             }
         }

@@ -2,7 +2,7 @@
 
 use bowline_types::{BlockId, Direction};
 
-use super::batch::{Batch, Column, Nodes};
+use super::batch::{Batch, Column, Keeps};
 use crate::error::{Error, Result};
 use crate::execute::aggregate::too_many;
 use crate::execute::context::Context;
@@ -143,7 +143,7 @@ impl Expand<'_> {
         &self,
         batch: &Batch,
         starts: &mut Starts,
-        keeps: &[Slot],
+        keeps: &Keeps,
         cx: &mut Context<'_>,
     ) -> Result<Option<Batch>> {
         if starts.next >= starts.ids.len() {
@@ -160,7 +160,7 @@ impl Expand<'_> {
         &self,
         batch: &Batch,
         starts: &mut Starts,
-        keeps: &[Slot],
+        keeps: &Keeps,
         cx: &mut Context<'_>,
     ) -> Result<Batch> {
         let expansion = self.expansion;
@@ -193,14 +193,9 @@ impl Expand<'_> {
         starts.next = next;
         cx.tick_many(found.rows.len() as u64)?;
         let (to, loops) = (expansion.to, self.loops);
-        let is_made = |slot: Slot| (slot == to && !expansion.to_bound) || Some(slot) == loops;
-        let kept: Vec<Slot> = keeps.iter().copied().filter(|it| !is_made(*it)).collect();
-        let mut stepped = batch.at(&found.rows, &kept);
-        if self.is_read && !expansion.to_bound {
-            stepped.columns[to] = Column::Nodes(Nodes {
-                ids: found.ends,
-                fields: Vec::new(),
-            });
+        let mut stepped = batch.at(&found.rows, keeps);
+        if self.is_read {
+            stepped.columns[to] = Column::Nodes(found.ends.into());
         }
         if let Some(slot) = loops {
             stepped.columns[slot] = Column::Loops(found.loops);
@@ -213,7 +208,7 @@ impl Expand<'_> {
         &self,
         batch: &Batch,
         starts: &mut Starts,
-        keeps: &[Slot],
+        keeps: &Keeps,
         cx: &mut Context<'_>,
     ) -> Result<Batch> {
         let expansion = self.expansion;

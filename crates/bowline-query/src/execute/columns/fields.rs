@@ -1,9 +1,6 @@
 //! [`Fields`]: what a pipeline asks of its nodes, and what it has read of them.
 //!
-//! A node is read once, for all expressions of the pipeline. What was read is held while there is memory for it; a batch
-//! shares what it needs, so that nothing that is let go is taken from it.
-
-use std::rc::Rc;
+//! Where the graph does not hold what it has read, a node is read once for the whole pipeline, while there is memory for it.
 
 use bowline_types::{BlockId, IdMap};
 
@@ -11,7 +8,7 @@ use super::batch::Nodes;
 use crate::error::Result;
 use crate::execute::access::deleted;
 use crate::execute::context::Context;
-use crate::graph::{FieldsAsked, NodeFields};
+use crate::graph::{FieldColumns, FieldsAsked};
 use crate::value::{Name, Value};
 
 /// What the fields of a node take beside its values.
@@ -22,7 +19,9 @@ const FIELDS_BYTES: u64 = 96;
 pub(super) struct Fields {
     labels: Vec<Name>,
     properties: Vec<Name>,
-    read: IdMap<Rc<NodeFields>>,
+    /// Where the fields of a node are in `read`.
+    places: IdMap<usize>,
+    read: FieldColumns,
     held_bytes: u64,
     /// There is no memory for what was read last.
     is_full: bool,
@@ -54,36 +53,39 @@ impl Fields {
             .expect("it was asked for")
     }
 
-    /// Reads the fields of nodes, each once.
+    /// Reads the fields of nodes.
     pub fn read(&mut self, nodes: &mut Nodes, cx: &mut Context<'_>) -> Result<()> {
         if nodes.fields.len() == nodes.ids.len() {
             return Ok(());
         }
-        let held = cx.setting.held;
-        if self.is_full || held.has_no_room() {
+        let asked = FieldsAsked {
+            labels: &self.labels,
+            properties: &self.properties,
+        };
+        if cx.graph().holds_fields() {
+            return match cx.graph().fields(&nodes.ids, asked, &mut nodes.fields)? {
+                true => Ok(()),
+                false => Err(deleted("node")),
+            };
+        }
+        if self.is_full || cx.setting.held.has_no_room() {
             self.let_go(cx);
         }
         let mut missing: Vec<BlockId> = Vec::new();
-        let mut known: Vec<Option<Rc<NodeFields>>> = Vec::with_capacity(nodes.ids.len());
-        for id in &nodes.ids {
-            let fields = self.read.get(id).cloned();
-            if fields.is_none() {
+        let mut next = self.read.len();
+        let place = |id: &BlockId| {
+            let place = *self.places.entry(*id).or_insert(next);
+            if place == next {
                 missing.push(*id);
+                next += 1;
             }
-            known.push(fields);
-        }
+            place
+        };
+        let places: Vec<usize> = nodes.ids.iter().map(place).collect();
         if !missing.is_empty() {
-            missing.sort_unstable();
-            missing.dedup();
             self.read_missing(&missing, cx)?;
         }
-        for (id, known) in nodes.ids.iter().zip(known) {
-            let fields = match known {
-                Some(fields) => fields,
-                None => self.read.get(id).cloned().ok_or_else(|| deleted("node"))?,
-            };
-            nodes.fields.push(fields);
-        }
+        nodes.fields = self.read.at(places.iter().copied());
         Ok(())
     }
 
@@ -92,14 +94,12 @@ impl Fields {
             labels: &self.labels,
             properties: &self.properties,
         };
-        let mut found = Vec::with_capacity(missing.len());
-        cx.graph().fields(missing, asked, &mut found)?;
-        let mut bytes = 0;
-        for (id, fields) in missing.iter().zip(found) {
-            let fields = fields.ok_or_else(|| deleted("node"))?;
-            bytes += FIELDS_BYTES + fields.values.iter().map(Value::footprint).sum::<u64>();
-            self.read.insert(*id, Rc::new(fields));
+        let begin = self.read.len();
+        if !cx.graph().fields(missing, asked, &mut self.read)? {
+            return Err(deleted("node"));
         }
+        let new = self.read.values.iter().flat_map(|values| &values[begin..]);
+        let bytes = missing.len() as u64 * FIELDS_BYTES + new.map(Value::footprint).sum::<u64>();
         match cx.setting.held.take_for_node(bytes) {
             true => self.held_bytes += bytes,
             false => self.is_full = true,
@@ -109,7 +109,8 @@ impl Fields {
 
     /// Lets go of all that was read.
     fn let_go(&mut self, cx: &Context<'_>) {
-        self.read.clear();
+        self.places.clear();
+        self.read = FieldColumns::default();
         self.is_full = false;
         cx.setting
             .held

@@ -15,6 +15,7 @@ use crate::execute::arithmetic;
 use crate::execute::context::Context;
 use crate::execute::evaluate::evaluate;
 use crate::execute::stream::Row;
+use crate::graph::FieldColumns;
 use crate::plan::{Expr, Kind, Slot};
 use crate::syntax::ast::{Binary, Labels};
 use crate::value::{Name, Value};
@@ -187,14 +188,11 @@ impl<'p> Formula<'p> {
                 column => Cow::Owned(column.value(row)),
             },
             Part::Property(slot, name, place) => match &batch.columns[*slot] {
-                Column::Nodes(nodes) => Cow::Borrowed(&nodes.fields[row].values[*place]),
+                Column::Nodes(nodes) => Cow::Borrowed(&nodes.fields.values[*place][row]),
                 column => Cow::Owned(access::property(it.cx.graph(), &column.value(row), name)?),
             },
             Part::Labels(slot, labels, bits) => match &batch.columns[*slot] {
-                Column::Nodes(nodes) => {
-                    let fields = &nodes.fields[row];
-                    truth(Some(has(labels, bits, fields.labels, fields.has_labels)))
-                }
+                Column::Nodes(nodes) => truth(Some(has(labels, bits, nodes.fields.labels[row]))),
                 column => truth(access::has_labels(
                     it.cx.graph(),
                     &column.value(row),
@@ -248,7 +246,7 @@ fn names_of<'p>(labels: &'p Labels, names: &mut Vec<&'p Name>) {
     }
 }
 
-fn has(labels: &Labels, bits: &[(&Name, usize)], set: u64, has_any: bool) -> bool {
+fn has(labels: &Labels, bits: &[(&Name, usize)], set: u64) -> bool {
     if let (Labels::Name(_), [(_, at)]) = (labels, bits) {
         return set & (1 << at) != 0;
     }
@@ -256,5 +254,5 @@ fn has(labels: &Labels, bits: &[(&Name, usize)], set: u64, has_any: bool) -> boo
         let bit = bits.iter().find(|(name, _)| ***name == *label);
         bit.is_some_and(|(_, at)| set & (1 << at) != 0)
     };
-    satisfies(labels, &has, has_any)
+    satisfies(labels, &has, set & FieldColumns::ANY != 0)
 }

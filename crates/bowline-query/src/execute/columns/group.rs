@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bowline_types::{BlockId, IdMap};
 
 use super::assemble::{Columns, Source, assemble};
-use super::batch::{Batch, Column, Nodes};
+use super::batch::{Batch, Column};
 use super::fields::Fields;
 use super::formula::{Evaluation, Formula};
 use super::pipeline::{BATCH, Pipeline, Sink, column};
@@ -143,7 +143,13 @@ impl<'p> GroupColumns<'p> {
             [slot] => Some(*slot),
             _ => None,
         };
-        let (pipeline, source, read) = assemble(input, needed, fields, has_weights, columns)?;
+        let (pipeline, source, read) = assemble(
+            input,
+            (needed, reads_fields.clone()),
+            fields,
+            has_weights,
+            columns,
+        )?;
         let grouping = Grouping {
             keys,
             formulas,
@@ -303,10 +309,7 @@ fn run(
                 last = page.last().copied();
                 let mut batch = Batch::of(page.len(), slots);
                 if columns.contains(&slot) {
-                    batch.columns[slot] = Column::Nodes(Nodes {
-                        ids: page,
-                        fields: Vec::new(),
-                    });
+                    batch.columns[slot] = Column::Nodes(page.into());
                 }
                 rows += batch.len as u64;
                 time += cx.elapsed().saturating_sub(begin);

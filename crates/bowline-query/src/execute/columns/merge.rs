@@ -6,7 +6,7 @@
 
 use bowline_types::{BlockId, IdMap};
 
-use super::batch::{Batch, Column, Nodes};
+use super::batch::{Batch, Column};
 use crate::error::Result;
 use crate::execute::aggregate::too_many;
 use crate::execute::context::Context;
@@ -89,10 +89,8 @@ impl Merge {
         let rows = std::mem::take(&mut self.rows);
         let batch = |rows: &[Merged]| {
             let mut batch = Batch::of(rows.len(), slots);
-            batch.columns[self.node] = Column::Nodes(Nodes {
-                ids: rows.iter().map(|row| row.id).collect(),
-                fields: Vec::new(),
-            });
+            batch.columns[self.node] =
+                Column::Nodes(rows.iter().map(|row| row.id).collect::<Vec<_>>().into());
             if let Some(slot) = self.loops {
                 batch.columns[slot] = Column::Loops(rows.iter().map(|row| row.is_loop).collect());
             }

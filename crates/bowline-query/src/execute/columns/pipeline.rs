@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::batch::Batch;
+use super::batch::{Batch, Column, Keeps};
 use super::expand::Expand;
 use super::fields::Fields;
 use super::formula::{Evaluation, Formula};
@@ -12,8 +12,6 @@ use crate::execute::context::Context;
 use crate::execute::stream::Row;
 use crate::plan::{Plan, Slot};
 use crate::value::Value;
-
-use super::batch::Column;
 
 /// How many rows the batches of a source have.
 pub(super) const BATCH: usize = 1024;
@@ -33,7 +31,7 @@ pub(super) enum Work<'p> {
 pub(super) struct Stage<'p> {
     pub work: Work<'p>,
     /// The columns that are read behind it.
-    pub keeps: Vec<Slot>,
+    pub keeps: Keeps,
     /// The columns of nodes whose fields it reads.
     pub reads_fields: Vec<Slot>,
     /// The operator that it does the work of.
