@@ -236,6 +236,16 @@ impl Graph for Remembered<'_> {
         self.graph.ends(nodes, direction, kinds, visit)
     }
 
+    fn degrees(
+        &self,
+        nodes: &[BlockId],
+        direction: Direction,
+        kinds: &[Name],
+        degrees: &mut Vec<u64>,
+    ) -> StoreResult<()> {
+        self.graph.degrees(nodes, direction, kinds, degrees)
+    }
+
     fn fields(
         &self,
         nodes: &[BlockId],

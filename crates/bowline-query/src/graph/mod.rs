@@ -133,6 +133,22 @@ pub trait Graph {
         Ok(())
     }
 
+    /// Appends for each of the nodes how many relationships [`Graph::ends`] visits.
+    fn degrees(
+        &self,
+        nodes: &[BlockId],
+        direction: Direction,
+        kinds: &[Name],
+        degrees: &mut Vec<u64>,
+    ) -> StoreResult<()> {
+        let begin = degrees.len();
+        degrees.resize(begin + nodes.len(), 0);
+        self.ends(nodes, direction, kinds, &mut |place, _| {
+            degrees[begin + place] += 1;
+            true
+        })
+    }
+
     /// Appends to `found` what each of the nodes has of what is asked. `false`: one of them does not exist.
     fn fields(
         &self,

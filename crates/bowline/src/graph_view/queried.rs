@@ -382,6 +382,26 @@ impl bowline_query::Graph for Graph {
         Ok(())
     }
 
+    fn degrees(
+        &self,
+        nodes: &[BlockId],
+        direction: Direction,
+        kinds: &[Name],
+        degrees: &mut Vec<u64>,
+    ) -> StoreResult<()> {
+        let filter = filter(&self.core().kinds, kinds);
+        if filter == KindFilter::only([]) {
+            degrees.extend(nodes.iter().map(|_| 0));
+            return Ok(());
+        }
+        let sources = Sources::of(self)?;
+        let reader = sources.reader(self);
+        for node in nodes {
+            degrees.push(reader.degree(*node, direction, &filter)?);
+        }
+        Ok(())
+    }
+
     fn holds_fields(&self) -> bool {
         let at = self.snapshot.revision().get();
         self.core().graph_view.blocks(at).is_some()

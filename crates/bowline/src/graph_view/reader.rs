@@ -92,6 +92,27 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// How many neighbors [`Reader::visit_neighbors`] visits.
+    pub(super) fn degree(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+    ) -> Result<u64> {
+        if let Some(view) = self.graph.view() {
+            self.graph.check()?;
+            let at = self.graph.snapshot.revision().get();
+            let near = view.ordinal(id);
+            return Ok(near.map_or(0, |near| view.degree(near, direction, at, kinds)));
+        }
+        let mut degree = 0;
+        self.visit_neighbors(id, direction, kinds, |_| {
+            degree += 1;
+            true
+        })?;
+        Ok(degree)
+    }
+
     /// The same in one direction. Says whether to go on.
     fn visit_one(
         &self,

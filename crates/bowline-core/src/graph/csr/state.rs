@@ -464,6 +464,26 @@ impl State {
         })
     }
 
+    /// How many edges [`State::visit`] visits.
+    #[inline]
+    pub fn degree(
+        &self,
+        near: u32,
+        direction: Direction,
+        revision: u64,
+        filter: &KindFilter,
+    ) -> u64 {
+        let mut degree = 0;
+        let _ = self.visit_parts(near, direction, revision, filter, |part, _| {
+            degree += match part {
+                Part::Base(nodes, _) => nodes.len() as u64,
+                Part::Added(..) => 1,
+            };
+            ControlFlow::<()>::Continue(())
+        });
+        degree
+    }
+
     /// The same in parts: adjacent edges of the base come as one slice, so that a row is copied by slices.
     #[inline]
     pub(crate) fn visit_parts<B>(

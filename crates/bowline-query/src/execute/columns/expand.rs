@@ -164,23 +164,27 @@ impl Expand<'_> {
         cx: &mut Context<'_>,
     ) -> Result<Batch> {
         let expansion = self.expansion;
-        let is_plain = self.differs.is_empty() && !expansion.to_bound;
         let (begin, mut next) = (starts.next, starts.ids.len());
         let mut found = Found::default();
-        let mut current = 0;
+        // The place of the start, and whether its steps have to be looked at.
+        let (mut current, mut is_bound) = (usize::MAX, false);
         cx.graph().ends(
             &starts.ids[begin..],
             expansion.direction,
             &expansion.kinds,
             &mut |place, to| {
                 if place != current && found.rows.len() >= ROWS_MAX {
+                    // It is the next one's turn.
                     next = begin + place;
                     return false;
                 }
-                current = place;
                 let row = starts.row(begin + place);
                 let from = starts.ids[begin + place];
-                if is_plain || self.fits(batch, row, from, to) {
+                if place != current {
+                    current = place;
+                    is_bound = self.is_bound(batch, row);
+                }
+                if !is_bound || self.fits(batch, row, from, to) {
                     found.rows.push(row as u32);
                     found.ends.push(to);
                     if self.loops.is_some() {
@@ -203,6 +207,17 @@ impl Expand<'_> {
         Ok(stepped)
     }
 
+    /// Whether some step from a row may not fit.
+    fn is_bound(&self, batch: &Batch, row: usize) -> bool {
+        let is_bound = |differs: &Differs| match *differs {
+            Differs::FromLoop(slot) => {
+                matches!(&batch.columns[slot], Column::Loops(loops) if loops[row])
+            }
+            Differs::InEnds { .. } => true,
+        };
+        self.expansion.to_bound || self.differs.iter().any(is_bound)
+    }
+
     /// The rows from which there are steps, weighted by their number.
     fn count(
         &self,
@@ -211,21 +226,25 @@ impl Expand<'_> {
         keeps: &Keeps,
         cx: &mut Context<'_>,
     ) -> Result<Batch> {
-        let expansion = self.expansion;
-        let is_plain = self.differs.is_empty() && !expansion.to_bound;
-        let mut counts = vec![0_u64; starts.ids.len()];
-        cx.graph().ends(
-            &starts.ids,
-            expansion.direction,
-            &expansion.kinds,
-            &mut |place, to| {
-                let is_one = is_plain || self.fits(batch, starts.row(place), starts.ids[place], to);
-                counts[place] += u64::from(is_one);
-                true
-            },
-        )?;
+        let Expansion {
+            direction, kinds, ..
+        } = self.expansion;
+        let mut counts = Vec::with_capacity(starts.ids.len());
+        cx.graph()
+            .degrees(&starts.ids, *direction, kinds, &mut counts)?;
+        for (place, from) in starts.ids.iter().enumerate() {
+            let row = starts.row(place);
+            if counts[place] > 0 && self.is_bound(batch, row) {
+                let mut fitting = 0;
+                cx.graph().ends(&[*from], *direction, kinds, &mut |_, to| {
+                    fitting += u64::from(self.fits(batch, row, *from, to));
+                    true
+                })?;
+                counts[place] = fitting;
+            }
+        }
         starts.next = starts.ids.len();
-        cx.tick_many(counts.iter().sum())?;
+        cx.tick_many(counts.len() as u64)?;
         let (mut rows, mut weights) = (Vec::new(), Vec::new());
         for (place, count) in counts.into_iter().enumerate() {
             if count > 0 {
