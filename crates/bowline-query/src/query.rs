@@ -375,7 +375,9 @@ impl<'q> Query<'q> {
                 slots: compiled.slots,
             });
             let is_counted = self.clock.is_some();
-            let mut stream = open_whole(&compiled.plan, compiled.slots, is_counted, columns);
+            let answer = compiled.columns.iter().map(|(_, slot)| *slot);
+            let mut stream =
+                open_whole(&compiled.plan, compiled.slots, answer, is_counted, columns);
             let mut count = 0;
             stream.drain(&mut cx, &mut |values, cx| {
                 count += 1;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::context::Context;
-use super::stream::{Input, Row, Stream};
+use super::stream::{Each, Input, Row, Stream};
 use crate::error::Result;
 use crate::plan::Plan;
 
@@ -68,5 +68,20 @@ impl Stream for Counted<'_> {
         let time = cx.elapsed().saturating_sub(begin);
         cx.counts.add(self.operator, rows, time);
         row
+    }
+
+    fn drain(&mut self, cx: &mut Context<'_>, each: &mut Each<'_>) -> Result<()> {
+        let begin = cx.elapsed();
+        let (mut rows, mut above) = (0, Duration::ZERO);
+        let drained = self.input.drain(cx, &mut |row, cx| {
+            rows += 1;
+            let begin = cx.elapsed();
+            each(row, cx)?;
+            above += cx.elapsed().saturating_sub(begin);
+            Ok(())
+        });
+        let time = cx.elapsed().saturating_sub(begin).saturating_sub(above);
+        cx.counts.add(self.operator, rows, time);
+        drained
     }
 }

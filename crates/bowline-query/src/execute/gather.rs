@@ -22,18 +22,16 @@ pub(super) struct Sort<'p> {
 /// A row, and the values by which it is sorted.
 type Keyed = (Vec<Value>, Row);
 
-impl Sort<'_> {
-    fn sort(&self, rows: &mut [Keyed]) {
-        rows.sort_by(|(a, _), (b, _)| {
-            for ((x, y), (_, descending)) in a.iter().zip(b).zip(self.keys) {
-                let order = if *descending { y.order(x) } else { x.order(y) };
-                if order != Ordering::Equal {
-                    return order;
-                }
+fn sort(keys: &[(Expr, bool)], rows: &mut [Keyed]) {
+    rows.sort_by(|(a, _), (b, _)| {
+        for ((x, y), (_, descending)) in a.iter().zip(b).zip(keys) {
+            let order = if *descending { y.order(x) } else { x.order(y) };
+            if order != Ordering::Equal {
+                return order;
             }
-            Ordering::Equal
-        });
-    }
+        }
+        Ordering::Equal
+    });
 }
 
 impl Stream for Sort<'_> {
@@ -50,24 +48,27 @@ impl Stream for Sort<'_> {
             None => usize::MAX,
         };
         let mut rows: Vec<Keyed> = Vec::new();
-        while let Some(mut row) = self.input.next(cx)? {
-            let mut keys = Vec::with_capacity(self.keys.len());
-            for (key, _) in self.keys {
-                keys.push(evaluate(key, &mut row, cx)?);
+        let (by, mut bytes) = (self.keys, self.bytes);
+        self.input.drain(cx, &mut |row, cx| {
+            let mut keys = Vec::with_capacity(by.len());
+            for (key, _) in by {
+                keys.push(evaluate(key, row, cx)?);
             }
-            self.bytes += cx.charge(&row)?;
-            rows.push((keys, row));
+            bytes += cx.charge(row)?;
+            rows.push((keys, row.clone()));
             // With a LIMIT, only the best rows are kept.
             if rows.len() > wanted.saturating_mul(2).saturating_add(1024) {
-                self.sort(&mut rows);
+                sort(by, &mut rows);
                 for (_, row) in rows.drain(wanted..) {
-                    let bytes = row.iter().map(Value::footprint).sum::<u64>() + 48;
-                    cx.release(bytes);
-                    self.bytes -= bytes.min(self.bytes);
+                    let freed = row.iter().map(Value::footprint).sum::<u64>() + 48;
+                    cx.release(freed);
+                    bytes -= freed.min(bytes);
                 }
             }
-        }
-        self.sort(&mut rows);
+            Ok(())
+        })?;
+        self.bytes = bytes;
+        sort(by, &mut rows);
         let sorted: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
         self.sorted = Some(sorted.into_iter());
         self.next(cx)

@@ -1,9 +1,9 @@
 //! From plan to stream.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::aggregate::Group;
-use super::columns::{Columns, GroupColumns};
+use super::columns::{ColumnRows, Columns, GroupColumns, reads_above};
 use super::count::Counted;
 use super::expand::Expand;
 use super::gather::{Eager, Sort};
@@ -15,7 +15,7 @@ use super::read::{
 use super::seek::NodeSeeks;
 use super::stream::{Input, Row};
 use super::write::{Action, Delete, Write};
-use crate::plan::Plan;
+use crate::plan::{Plan, Slot};
 use crate::value::Value;
 
 /// Opens a plan with a row. A plan is a chain of operators, each of which reads the one below it: the streams are made
@@ -37,17 +37,31 @@ pub(crate) fn open_counted(plan: &Plan, argument: Row) -> Input<'_> {
     open_as::<true>(plan, &argument, None)
 }
 
-/// Opens the plan of a whole query. `columns`: the graph is only read, and groups may be made over columns.
+/// What may be made over columns: the graph is only read.
+#[derive(Clone)]
+struct Whole {
+    columns: Columns,
+    /// What is read of the rows. `None`: any slot may be.
+    needed: Option<BTreeSet<Slot>>,
+}
+
+/// Opens the plan of a whole query, of whose rows the slots `answer` are read. `columns`: the graph is only read, and operators may
+/// work on columns.
 pub(crate) fn open_whole(
     plan: &Plan,
     slots: usize,
+    answer: impl Iterator<Item = Slot>,
     is_counted: bool,
     columns: Option<Columns>,
 ) -> Input<'_> {
     let argument = vec![Value::Null; slots];
+    let whole = columns.map(|columns| Whole {
+        columns,
+        needed: Some(answer.collect()),
+    });
     match is_counted {
-        true => open_as::<true>(plan, &argument, columns),
-        false => open_as::<false>(plan, &argument, columns),
+        true => open_as::<true>(plan, &argument, whole),
+        false => open_as::<false>(plan, &argument, whole),
     }
 }
 
@@ -62,28 +76,91 @@ const fn opener<const COUNTED: bool>() -> fn(&Plan, Row) -> Input<'_> {
 fn open_as<'p, const COUNTED: bool>(
     plan: &'p Plan,
     argument: &Row,
-    columns: Option<Columns>,
+    mut whole: Option<Whole>,
 ) -> Input<'p> {
     let mut chain = Vec::new();
     let mut leaf = plan;
-    let mut stream = loop {
-        let open = |plan| open_as::<COUNTED>(plan, argument, columns);
-        if let Some(columns) = columns
-            && let Some(groups) = GroupColumns::of(leaf, argument, columns, open)
+    let stream = loop {
+        if let Some(stream) = whole
+            .as_ref()
+            .and_then(|whole| open_columns::<COUNTED>(leaf, argument, whole))
         {
-            break Box::new(groups) as Input<'p>;
+            break stream;
+        }
+        if let Some(whole) = &mut whole {
+            let needed = whole.needed.take();
+            whole.needed = needed.and_then(|needed| reads_above(leaf, &needed));
         }
         match leaf.input() {
             Some(input) => {
                 chain.push(leaf);
                 leaf = input;
             }
-            None => break open_leaf::<COUNTED>(leaf, argument, columns),
+            None => {
+                let stream = open_leaf::<COUNTED>(leaf, argument, whole);
+                break counted::<COUNTED>(stream, leaf);
+            }
         }
     };
-    if COUNTED {
-        stream = Box::new(Counted::new(stream, leaf));
+    stack::<COUNTED>(stream, chain, argument)
+}
+
+/// An operator and those below it over columns, where they can.
+fn open_columns<'p, const COUNTED: bool>(
+    plan: &'p Plan,
+    argument: &Row,
+    whole: &Whole,
+) -> Option<Input<'p>> {
+    let columns = whole.columns;
+    let open = |plan, needed: &BTreeSet<Slot>| {
+        let needed = Some(needed.clone());
+        open_as::<COUNTED>(plan, argument, Some(Whole { columns, needed }))
+    };
+    match plan {
+        Plan::Aggregate { .. } => {
+            let groups = GroupColumns::of(plan, argument, columns, open)?;
+            Some(counted::<COUNTED>(Box::new(groups), plan))
+        }
+        Plan::Filter { .. } | Plan::Expand { .. } | Plan::Project { .. } => {
+            let needed = whole.needed.as_ref()?;
+            let rows = ColumnRows::of(plan, needed, columns, open, stack_down::<COUNTED>)?;
+            Some(Box::new(rows))
+        }
+        _ => None,
     }
+}
+
+fn counted<'p, const COUNTED: bool>(stream: Input<'p>, plan: &Plan) -> Input<'p> {
+    match COUNTED {
+        true => Box::new(Counted::new(stream, plan)),
+        false => stream,
+    }
+}
+
+/// The operators from `top` down to `below`, above the rows of that.
+fn stack_down<'p, const COUNTED: bool>(
+    top: &'p Plan,
+    below: &'p Plan,
+    stream: Input<'p>,
+) -> Input<'p> {
+    let mut chain = Vec::new();
+    let mut plan = top;
+    while !std::ptr::eq(plan, below)
+        && let Some(input) = plan.input()
+    {
+        chain.push(plan);
+        plan = input;
+    }
+    // None of them needs the row with which the plan was opened.
+    stack::<COUNTED>(stream, chain, &Row::new())
+}
+
+/// Operators above a stream, the last one the lowest.
+fn stack<'p, const COUNTED: bool>(
+    mut stream: Input<'p>,
+    mut chain: Vec<&'p Plan>,
+    argument: &Row,
+) -> Input<'p> {
     while let Some(plan) = chain.pop() {
         stream = match plan {
             Plan::Scan { .. }
@@ -105,9 +182,7 @@ fn open_as<'p, const COUNTED: bool>(
             | Plan::Discard { .. } => open_shaping(plan, stream),
             _ => open_write::<COUNTED>(plan, stream),
         };
-        if COUNTED {
-            stream = Box::new(Counted::new(stream, plan));
-        }
+        stream = counted::<COUNTED>(stream, plan);
     }
     stream
 }
@@ -116,13 +191,13 @@ fn open_as<'p, const COUNTED: bool>(
 fn open_leaf<'p, const COUNTED: bool>(
     plan: &'p Plan,
     argument: &Row,
-    columns: Option<Columns>,
+    whole: Option<Whole>,
 ) -> Input<'p> {
     match plan {
         Plan::Union { inputs } => {
             let inputs: Vec<Input<'p>> = inputs
                 .iter()
-                .map(|input| open_as::<COUNTED>(input, argument, columns))
+                .map(|input| open_as::<COUNTED>(input, argument, whole.clone()))
                 .collect();
             Box::new(Union {
                 inputs: inputs.into_iter(),

@@ -161,6 +161,26 @@ impl Stream for Project<'_> {
         }
         Ok(Some(row))
     }
+
+    fn drain(&mut self, cx: &mut Context<'_>, each: &mut Each<'_>) -> Result<()> {
+        let items = self.items;
+        let mut values = Vec::with_capacity(items.len());
+        self.input.drain(cx, &mut |row, cx| {
+            for (_, expr) in items {
+                values.push(evaluate(expr, row, cx)?);
+            }
+            for ((slot, _), value) in items.iter().zip(&mut values) {
+                std::mem::swap(&mut row[*slot], value);
+            }
+            each(row, cx)?;
+            // The row is that of the input again.
+            for ((slot, _), value) in items.iter().zip(&mut values).rev() {
+                std::mem::swap(&mut row[*slot], value);
+            }
+            values.clear();
+            Ok(())
+        })
+    }
 }
 
 pub(super) struct Distinct<'p> {
@@ -181,6 +201,20 @@ impl Stream for Distinct<'_> {
             }
         }
         Ok(None)
+    }
+
+    fn drain(&mut self, cx: &mut Context<'_>, each: &mut Each<'_>) -> Result<()> {
+        let (slots, seen) = (self.slots, &mut self.seen);
+        self.input.drain(cx, &mut |row, cx| {
+            let key: Vec<Value> = slots.iter().map(|slot| row[*slot].clone()).collect();
+            let key = Equivalent(key);
+            if seen.contains(&key) {
+                return Ok(());
+            }
+            cx.charge(&key.0)?;
+            seen.insert(key);
+            each(row, cx)
+        })
     }
 }
 

@@ -33,6 +33,10 @@ mod group;
 mod merge;
 mod pipeline;
 mod reads;
+mod rows;
+mod source;
 
 pub(crate) use assemble::Columns;
 pub(super) use group::GroupColumns;
+pub(super) use reads::reads_above;
+pub(super) use rows::ColumnRows;

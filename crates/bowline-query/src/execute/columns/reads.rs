@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::plan::{Expr, Kind, MapPart, PathPart, Slot};
+use crate::plan::{Expr, Kind, MapPart, PathPart, Plan, Slot};
 
 /// The slots that an expression reads and does not bind. `None`: it has a subquery, which may read any, or differs each time
 /// that it is evaluated.
@@ -101,4 +101,34 @@ fn collect(expr: &Expr, slots: &mut BTreeSet<Slot>) -> bool {
             true
         }
     }
+}
+
+/// What an operator reads of the rows below it, where `needed` is read of its own. `None`: it may read any slot, or does not read all
+/// rows in their order.
+pub(crate) fn reads_above(plan: &Plan, needed: &BTreeSet<Slot>) -> Option<BTreeSet<Slot>> {
+    let mut slots = needed.clone();
+    let mut also = |expr: &Expr| {
+        slots.extend(reads(expr)?);
+        Some(())
+    };
+    match plan {
+        Plan::Filter { predicate, .. } => also(predicate)?,
+        Plan::Sort { keys, limit, .. } => {
+            keys.iter().try_for_each(|(key, _)| also(key))?;
+            limit.iter().try_for_each(also)?;
+        }
+        Plan::Project { items, .. } => items.iter().try_for_each(|(_, item)| also(item))?,
+        Plan::Aggregate {
+            keys, aggregates, ..
+        } => {
+            keys.iter().try_for_each(|(_, key)| also(key))?;
+            let arguments = aggregates.iter().flat_map(|it| &it.arguments);
+            arguments.into_iter().try_for_each(also)?;
+        }
+        Plan::Skip { count, .. } | Plan::Limit { count, .. } => also(count)?,
+        Plan::Unwind { list, .. } => also(list)?,
+        Plan::Distinct { slots: of, .. } => slots.extend(of),
+        _ => return None,
+    }
+    Some(slots)
 }
