@@ -97,7 +97,7 @@ fn open_as<'p, const COUNTED: bool>(
                 leaf = input;
             }
             None => {
-                let stream = open_leaf::<COUNTED>(leaf, argument, whole);
+                let stream = open_leaf::<COUNTED>(leaf, argument, whole.as_ref());
                 break counted::<COUNTED>(stream, leaf);
             }
         }
@@ -191,13 +191,13 @@ fn stack<'p, const COUNTED: bool>(
 fn open_leaf<'p, const COUNTED: bool>(
     plan: &'p Plan,
     argument: &Row,
-    whole: Option<Whole>,
+    whole: Option<&Whole>,
 ) -> Input<'p> {
     match plan {
         Plan::Union { inputs } => {
             let inputs: Vec<Input<'p>> = inputs
                 .iter()
-                .map(|input| open_as::<COUNTED>(input, argument, whole.clone()))
+                .map(|input| open_as::<COUNTED>(input, argument, whole.cloned()))
                 .collect();
             Box::new(Union {
                 inputs: inputs.into_iter(),

@@ -86,10 +86,14 @@ impl FieldColumns {
     }
 
     /// These nodes, in this order.
-    pub(crate) fn at(&self, nodes: impl Iterator<Item = usize> + Clone) -> FieldColumns {
-        let of = |values: &Vec<Value>| nodes.clone().map(|node| values[node].clone()).collect();
+    pub(crate) fn at(&self, nodes: &[u32]) -> FieldColumns {
+        let of = |values: &Vec<Value>| {
+            let value = |node: &u32| values[*node as usize].clone();
+            nodes.iter().map(value).collect()
+        };
+        let labels = |node: &u32| self.labels[*node as usize];
         FieldColumns {
-            labels: nodes.clone().map(|node| self.labels[node]).collect(),
+            labels: nodes.iter().map(labels).collect(),
             values: self.values.iter().map(of).collect(),
         }
     }

@@ -66,7 +66,7 @@ impl Column {
             Column::Nodes(nodes) => Column::Nodes(Nodes {
                 ids: at(&nodes.ids, rows),
                 fields: match keeps_fields && !nodes.fields.is_empty() {
-                    true => nodes.fields.at(rows.iter().map(|row| *row as usize)),
+                    true => nodes.fields.at(rows),
                     false => FieldColumns::default(),
                 },
             }),

@@ -20,7 +20,7 @@ pub(super) struct Fields {
     labels: Vec<Name>,
     properties: Vec<Name>,
     /// Where the fields of a node are in `read`.
-    places: IdMap<usize>,
+    places: IdMap<u32>,
     read: FieldColumns,
     held_bytes: u64,
     /// There is no memory for what was read last.
@@ -72,7 +72,7 @@ impl Fields {
             self.let_go(cx);
         }
         let mut missing: Vec<BlockId> = Vec::new();
-        let mut next = self.read.len();
+        let mut next = self.read.len() as u32;
         let place = |id: &BlockId| {
             let place = *self.places.entry(*id).or_insert(next);
             if place == next {
@@ -81,11 +81,11 @@ impl Fields {
             }
             place
         };
-        let places: Vec<usize> = nodes.ids.iter().map(place).collect();
+        let places: Vec<u32> = nodes.ids.iter().map(place).collect();
         if !missing.is_empty() {
             self.read_missing(&missing, cx)?;
         }
-        nodes.fields = self.read.at(places.iter().copied());
+        nodes.fields = self.read.at(&places);
         Ok(())
     }
 
