@@ -14,6 +14,7 @@ mod graph;
 mod graph_ingest;
 mod graph_view;
 mod graph_view_saved;
+mod held_blocks;
 mod history;
 mod indexes;
 mod ingest;
