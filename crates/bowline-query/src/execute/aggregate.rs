@@ -152,9 +152,9 @@ fn states(aggregates: &[Aggregate]) -> Vec<State> {
     aggregates.iter().map(state).collect()
 }
 
-/// There are more rows than can be counted.
+/// There are more rows than can be counted: an integer is less than 2^63.
 pub(super) fn too_many() -> Error {
-    let message = "there are more than 2^64 rows".to_owned();
+    let message = "there are more rows than a 64-bit integer counts".to_owned();
     Error::runtime(Class::ArithmeticError, Detail::NumberOutOfRange, message)
 }
 
@@ -255,7 +255,9 @@ impl State {
     fn finish(mut self, kind: AggregateKind) -> Result<Value> {
         let count = self.count as f64;
         Ok(match kind {
-            AggregateKind::CountAll | AggregateKind::Count => Value::Int(self.count as i64),
+            AggregateKind::CountAll | AggregateKind::Count => {
+                Value::Int(i64::try_from(self.count).map_err(|_| too_many())?)
+            }
             AggregateKind::Sum if self.value.is_null() => Value::Int(0),
             AggregateKind::Sum | AggregateKind::Min | AggregateKind::Max => self.value,
             AggregateKind::Average => match &self.value {

@@ -111,11 +111,11 @@ impl Batch {
         self.weights.get(row).copied().unwrap_or(1)
     }
 
-    /// How many rows it stands for.
+    /// How many rows it stands for. More than fit are as many as fit, which no count allows.
     pub fn rows(&self) -> u64 {
         match self.weights.is_empty() {
             true => self.len as u64,
-            false => self.weights.iter().sum(),
+            false => self.weights.iter().copied().fold(0, u64::saturating_add),
         }
     }
 

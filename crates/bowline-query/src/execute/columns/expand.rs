@@ -3,6 +3,7 @@
 use bowline_types::{BlockId, Direction};
 
 use super::batch::{Batch, Column, Keeps};
+use super::pipeline::BATCH;
 use crate::error::{Error, Result};
 use crate::execute::aggregate::too_many;
 use crate::execute::context::Context;
@@ -11,6 +12,8 @@ use crate::value::Value;
 
 /// A batch ends behind the node at which it has so many rows.
 const ROWS_MAX: usize = 4096;
+/// Or at which so many relationships were looked at: then a query that was cancelled ends, whatever it finds.
+const VISITS_MAX: u64 = 1 << 16;
 
 /// How a step must differ from an earlier one of the same kind, which its MATCH may not take again. There is one
 /// relationship of a kind from one node to another, so its ends tell which it is.
@@ -167,17 +170,19 @@ impl Expand<'_> {
         let (begin, mut next) = (starts.next, starts.ids.len());
         let mut found = Found::default();
         // The place of the start, and whether its steps have to be looked at.
-        let (mut current, mut is_bound) = (usize::MAX, false);
+        let (mut current, mut is_bound, mut visits) = (usize::MAX, false, 0);
         cx.graph().ends(
             &starts.ids[begin..],
             expansion.direction,
             &expansion.kinds,
             &mut |place, to| {
-                if place != current && found.rows.len() >= ROWS_MAX {
+                let is_full = found.rows.len() >= ROWS_MAX || visits >= VISITS_MAX;
+                if place != current && is_full {
                     // It is the next one's turn.
                     next = begin + place;
                     return false;
                 }
+                visits += 1;
                 let row = starts.row(begin + place);
                 let from = starts.ids[begin + place];
                 if place != current {
@@ -195,7 +200,7 @@ impl Expand<'_> {
             },
         )?;
         starts.next = next;
-        cx.tick_many(found.rows.len() as u64)?;
+        cx.tick_many(visits)?;
         let (to, loops) = (expansion.to, self.loops);
         let mut stepped = batch.at(&found.rows, keeps);
         if self.is_read {
@@ -230,8 +235,11 @@ impl Expand<'_> {
             direction, kinds, ..
         } = self.expansion;
         let mut counts = Vec::with_capacity(starts.ids.len());
-        cx.graph()
-            .degrees(&starts.ids, *direction, kinds, &mut counts)?;
+        for ids in starts.ids.chunks(BATCH) {
+            let graph = cx.graph();
+            graph.degrees(ids, *direction, kinds, &mut counts)?;
+            cx.tick_many(ids.len() as u64)?;
+        }
         for (place, from) in starts.ids.iter().enumerate() {
             let row = starts.row(place);
             if counts[place] > 0 && self.is_bound(batch, row) {
@@ -240,11 +248,11 @@ impl Expand<'_> {
                     fitting += u64::from(self.fits(batch, row, *from, to));
                     true
                 })?;
+                cx.tick_many(counts[place])?;
                 counts[place] = fitting;
             }
         }
         starts.next = starts.ids.len();
-        cx.tick_many(counts.len() as u64)?;
         let (mut rows, mut weights) = (Vec::new(), Vec::new());
         for (place, count) in counts.into_iter().enumerate() {
             if count > 0 {

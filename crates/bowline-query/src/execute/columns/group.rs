@@ -40,7 +40,7 @@ struct Grouping<'p> {
 /// See the [module](self).
 pub(crate) struct GroupColumns<'p> {
     grouping: Grouping<'p>,
-    pipeline: Pipeline<'p>,
+    pub(super) pipeline: Pipeline<'p>,
     source: Source<'p>,
     /// The columns that the source gives.
     columns: Vec<Slot>,

@@ -35,6 +35,8 @@ mod pipeline;
 mod reads;
 mod rows;
 mod source;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use assemble::Columns;
 pub(super) use group::GroupColumns;

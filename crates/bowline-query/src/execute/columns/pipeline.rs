@@ -144,7 +144,7 @@ impl Run<'_, '_> {
                 let mut starts = expand.starts(&batch)?;
                 let mut begin = begin;
                 while let Some(stepped) = expand.next(&batch, &mut starts, &stage.keeps, cx)? {
-                    stage.rows += stepped.rows();
+                    stage.rows = stage.rows.saturating_add(stepped.rows());
                     stage.time += cx.elapsed().saturating_sub(begin);
                     self.push(rest, stepped, cx)?;
                     begin = cx.elapsed();
@@ -192,7 +192,7 @@ impl Run<'_, '_> {
                 batch.keep(&stage.keeps);
             }
         }
-        stage.rows += batch.rows();
+        stage.rows = stage.rows.saturating_add(batch.rows());
         stage.time += cx.elapsed().saturating_sub(begin);
         self.push(rest, batch, cx)
     }

@@ -21,7 +21,7 @@ pub(crate) type Stack<'p> = fn(&'p Plan, &'p Plan, Input<'p>) -> Input<'p>;
 /// See the [module](self).
 pub(crate) struct ColumnRows<'p> {
     top: &'p Plan,
-    pipeline: Pipeline<'p>,
+    pub(super) pipeline: Pipeline<'p>,
     source: Source<'p>,
     /// The columns that the source gives.
     columns: Vec<Slot>,
