@@ -16,7 +16,7 @@ use bowline_storage::TreeId;
 use bowline_storage::engine::ScanDirection;
 
 use super::reader::Sources;
-use super::records::{invalid, split};
+use super::records::{invalid, split, value_of};
 use super::sample::{SAMPLE, Sample};
 use super::{Graph, records};
 use bowline_core::error::Result;
@@ -26,14 +26,6 @@ use bowline_core::graph::{
 use bowline_core::index::{Asked, Definition, KeyRange, Last};
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
-
-/// The value of an attribute.
-pub(super) fn value_of(attribute: AttributeRef<'_>) -> Value {
-    match attribute.as_text() {
-        Some(text) => Value::from(text),
-        None => Value::from(attribute.to_value()),
-    }
-}
 
 /// The attributes as properties, of which none is null.
 pub(crate) fn properties(attributes: AttributesRef<'_>) -> Properties {

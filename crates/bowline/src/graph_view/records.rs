@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use bowline_query::{FieldColumns, Name, Value};
 
-use super::queried::value_of;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{
-    self, AskedNames, Block, BlockId, BlockParts, BlockRef, Edge, EdgeRef, HeldBlock, HeldValue,
-    KindId,
+    self, AskedNames, AttributeRef, Block, BlockId, BlockParts, BlockRef, Edge, EdgeRef, HeldBlock,
+    HeldValue, KindId,
 };
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
@@ -54,6 +53,14 @@ pub(crate) fn lend_block<R>(
         })
     };
     kinds.with_names(block.kinds, lend).map_err(unregistered)
+}
+
+/// The value of an attribute.
+pub(super) fn value_of(attribute: AttributeRef<'_>) -> Value {
+    match attribute.as_text() {
+        Some(text) => Value::from(text),
+        None => Value::from(attribute.to_value()),
+    }
 }
 
 /// The parts of a block's record.

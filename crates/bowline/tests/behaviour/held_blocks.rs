@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use bowline::cypher::{Parameters, Value};
-use bowline::{AttributeValue, Block, BlockId, Db, Durability, Edge, History, Snapshot};
+use bowline::{AttributeValue, Block, BlockId, Db, Durability, Edge, History, Revision, Snapshot};
 use bowline_testing::Seed;
 
 const NAMES: [&str; 3] = ["n", "m", "text"];
@@ -75,7 +75,7 @@ fn random_block(random: &mut fastrand::Rng, id: u64) -> Block {
 
 #[test]
 fn a_query_sees_every_change_of_what_is_held() {
-    Seed::each("held blocks", 8, |seed| {
+    for seed in Seed::many(0..8, "-p bowline --test behaviour held_blocks") {
         let mut random = fastrand::Rng::with_seed(seed);
         let db = db();
         db.build_graph_view().expect("builds");
@@ -98,13 +98,17 @@ fn a_query_sees_every_change_of_what_is_held() {
             let newest = db.revision().get();
             let back = random.u64(0..4).min(newest - 1);
             for at in [newest, newest - back] {
-                let snapshot = db.snapshot_at(at.into()).expect("is kept");
-                assert_eq!(by_query(&snapshot), by_trees(&snapshot), "step {step}, at {at}");
+                let snapshot = db.snapshot_at(Revision::new(at)).expect("is kept");
+                assert_eq!(
+                    by_query(&snapshot),
+                    by_trees(&snapshot),
+                    "seed {seed}, step {step}, at {at}"
+                );
             }
             held = held.max(db.stats().graph_view.held_blocks);
         }
-        assert!(held > 6, "{held} blocks were held at most");
-    });
+        assert!(held > 6, "seed {seed}: {held} blocks were held at most");
+    }
 }
 
 /// Amounts move between blocks, so that their sum stays: a query that took one of them from before a commit and another one
@@ -115,7 +119,8 @@ fn a_query_beside_writers_sees_one_revision() {
     const MOVES: u64 = 1_500;
     let db = db();
     let id = |number: u64| BlockId(u128::from(number));
-    let item = |number: u64, amount: i64| Block::new(id(number), "item").attribute("amount", amount);
+    let item =
+        |number: u64, amount: i64| Block::new(id(number), "item").attribute("amount", amount);
     let put = db.transact(|tx| {
         for number in 0..BLOCKS {
             tx.put_block(&item(number, 100))?;

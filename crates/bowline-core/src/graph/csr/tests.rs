@@ -445,3 +445,48 @@ fn the_bytes_of_changes_make_a_fold_due() {
     assert!((size / 2..size / 2 + 3000).contains(&free), "{free}");
     assert!((9000..9000 + 3000).contains(&bound), "{bound}");
 }
+
+/// What is held of blocks answers for revisions whose changes have been told, and not beyond a time in which they were not.
+#[test]
+fn blocks_are_held_for_published_revisions() {
+    let mut record = Vec::new();
+    let block = bowline_types::Block::new(BlockId(1), "x");
+    super::super::encode_block(&[KindId(1)], &block, &mut record);
+    let parts = super::super::decode_block(&record).expect("it decodes");
+    let view = GraphView::new(1 << 20);
+    let is_held = |at| {
+        view.blocks(at).is_some_and(|blocks| {
+            let asked = blocks.names([]);
+            blocks.visit(BlockId(1), at, &asked, |_| ()).is_some()
+        })
+    };
+    assert!(view.blocks(0).is_none(), "nothing is collected");
+    let _begun = view.begin(5);
+    view.blocks(5)
+        .expect("published")
+        .take_in(BlockId(1), 5, &parts);
+    assert!(is_held(5));
+    assert!(view.blocks(6).is_none(), "visible perhaps, not published");
+    let mut changes = GraphChanges::default();
+    changes.note_block(BlockId(2));
+    view.publish(6, &mut changes);
+    assert!(is_held(6), "another block has changed");
+    changes.note_block(BlockId(1));
+    view.publish(7, &mut changes);
+    assert!(!is_held(7));
+    view.blocks(7)
+        .expect("published")
+        .take_in(BlockId(1), 7, &parts);
+    assert!(is_held(7));
+    view.forget();
+    assert!(view.blocks(7).is_none());
+    // A commit meanwhile is not told.
+    let _begun = view.begin(8);
+    assert!(!is_held(8));
+    view.blocks(8)
+        .expect("published")
+        .take_in(BlockId(1), 8, &parts);
+    changes.note_blocks();
+    view.publish(9, &mut changes);
+    assert!(!is_held(9), "any block may have changed");
+}
