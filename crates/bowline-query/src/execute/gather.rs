@@ -22,16 +22,14 @@ pub(super) struct Sort<'p> {
 /// A row, and the values by which it is sorted.
 type Keyed = (Vec<Value>, Row);
 
-fn sort(keys: &[(Expr, bool)], rows: &mut [Keyed]) {
-    rows.sort_by(|(a, _), (b, _)| {
-        for ((x, y), (_, descending)) in a.iter().zip(b).zip(keys) {
-            let order = if *descending { y.order(x) } else { x.order(y) };
-            if order != Ordering::Equal {
-                return order;
-            }
+fn order(keys: &[(Expr, bool)], a: &[Value], b: &[Value]) -> Ordering {
+    for ((x, y), (_, descending)) in a.iter().zip(b).zip(keys) {
+        let order = if *descending { y.order(x) } else { x.order(y) };
+        if order != Ordering::Equal {
+            return order;
         }
-        Ordering::Equal
-    });
+    }
+    Ordering::Equal
 }
 
 impl Stream for Sort<'_> {
@@ -49,16 +47,22 @@ impl Stream for Sort<'_> {
         };
         let mut rows: Vec<Keyed> = Vec::new();
         let (by, mut bytes) = (self.keys, self.bytes);
+        // Whether the first `wanted` rows are sorted: what does not come before the last of them is not wanted.
+        let mut is_full = false;
         self.input.drain(cx, &mut |row, cx| {
             let mut keys = Vec::with_capacity(by.len());
             for (key, _) in by {
                 keys.push(evaluate(key, row, cx)?);
             }
+            if is_full && order(by, &keys, &rows[wanted - 1].0).is_ge() {
+                return Ok(());
+            }
             bytes += cx.charge(row)?;
             rows.push((keys, row.clone()));
             // With a LIMIT, only the best rows are kept.
             if rows.len() > wanted.saturating_mul(2).saturating_add(1024) {
-                sort(by, &mut rows);
+                rows.sort_by(|(a, _), (b, _)| order(by, a, b));
+                is_full = wanted > 0;
                 for (_, row) in rows.drain(wanted..) {
                     let freed = row.iter().map(Value::footprint).sum::<u64>() + 48;
                     cx.release(freed);
@@ -68,7 +72,7 @@ impl Stream for Sort<'_> {
             Ok(())
         })?;
         self.bytes = bytes;
-        sort(by, &mut rows);
+        rows.sort_by(|(a, _), (b, _)| order(by, a, b));
         let sorted: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
         self.sorted = Some(sorted.into_iter());
         self.next(cx)

@@ -208,11 +208,10 @@ pub(super) fn assemble<'p>(
     let slots = columns.slots + loops.len();
     let mut stages = Vec::new();
     for (at, placed) in taken.into_iter().enumerate() {
-        let keeps = || Keeps {
+        let keeps = Keeps {
             slots: needed.iter().copied().collect(),
             fields: needed_fields.iter().copied().collect(),
         };
-        let keeps = (keeps(), keeps());
         let mut reads_fields = BTreeSet::new();
         let work = match placed.operator {
             Operator::Filter(predicate) => {
@@ -244,7 +243,7 @@ pub(super) fn assemble<'p>(
                 let is_alone = needed.is_empty() && is_read && !expansion.to_bound;
                 if has_weights && is_alone {
                     let merge = Merge::new(expansion.to, of_loop);
-                    stages.push(Stage::of(Work::Merge(merge), keeps.1, None));
+                    stages.push(Stage::of(Work::Merge(merge), Keeps::default(), None));
                 }
                 let differs = rules.remove(&at).unwrap_or_default();
                 needed.insert(expansion.from);
@@ -258,7 +257,7 @@ pub(super) fn assemble<'p>(
                 })
             }
         };
-        let mut stage = Stage::of(work, keeps.0, Some(placed.plan));
+        let mut stage = Stage::of(work, keeps, Some(placed.plan));
         needed_fields.extend(&reads_fields);
         stage.reads_fields = reads_fields.into_iter().collect();
         stages.push(stage);

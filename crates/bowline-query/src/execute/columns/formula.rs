@@ -56,9 +56,14 @@ pub(super) struct Evaluation<'c, 'g> {
 impl<'p> Formula<'p> {
     /// `None` where an expression cannot be evaluated over columns: it has a subquery, or differs each time.
     pub fn of(expr: &'p Expr, fields: &mut Fields) -> Option<Formula<'p>> {
-        let slots = reads(expr)?;
-        let boxed = |expr, fields: &mut Fields| Formula::of(expr, fields).map(Box::new);
-        let other = || Part::Other(slots.iter().copied().collect());
+        reads(expr)?;
+        Some(Formula::of_known(expr, fields))
+    }
+
+    /// The same, where it is known that it can be.
+    fn of_known(expr: &'p Expr, fields: &mut Fields) -> Formula<'p> {
+        let boxed = |expr, fields: &mut Fields| Box::new(Formula::of_known(expr, fields));
+        let other = || Part::Other(reads(expr).into_iter().flatten().collect());
         let part = match &expr.kind {
             Kind::Literal(value) => Part::Constant(value.clone()),
             Kind::Slot(slot) => Part::Slot(*slot),
@@ -82,17 +87,17 @@ impl<'p> Formula<'p> {
                 }
                 _ => other(),
             },
-            Kind::Not(a) => Part::Not(boxed(a, fields)?),
-            Kind::IsNull(a) => Part::IsNull(boxed(a, fields)?),
-            Kind::Binary(Binary::And, a, b) => Part::And(boxed(a, fields)?, boxed(b, fields)?),
-            Kind::Binary(Binary::Or, a, b) => Part::Or(boxed(a, fields)?, boxed(b, fields)?),
+            Kind::Not(a) => Part::Not(boxed(a, fields)),
+            Kind::IsNull(a) => Part::IsNull(boxed(a, fields)),
+            Kind::Binary(Binary::And, a, b) => Part::And(boxed(a, fields), boxed(b, fields)),
+            Kind::Binary(Binary::Or, a, b) => Part::Or(boxed(a, fields), boxed(b, fields)),
             Kind::Binary(Binary::Xor | Binary::In | Binary::Matches, ..) => other(),
             Kind::Binary(operator, a, b) => {
-                Part::Binary(*operator, boxed(a, fields)?, boxed(b, fields)?)
+                Part::Binary(*operator, boxed(a, fields), boxed(b, fields))
             }
             _ => other(),
         };
-        Some(Formula { expr, part })
+        Formula { expr, part }
     }
 
     /// Finds the places of properties, once all have been asked for, and the values of parameters.
