@@ -283,7 +283,8 @@ impl DbBuilder {
     /// The memory for the graph view, in bytes. Default: 256 MiB; 0 for none. The view holds the edges of the
     /// whole graph, about 10 bytes an edge and 30 a block, and makes traversals many times faster. It is built
     /// in the background once queries have read some thousand blocks, or by [`DbReader::build_graph_view`](crate::DbReader::build_graph_view). Where the
-    /// graph does not fit, queries read the tables.
+    /// graph does not fit, queries read the tables. A quarter as much is for the kinds and attributes of blocks that queries in
+    /// Cypher have read.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;

@@ -386,6 +386,12 @@ fn storage_rows(context: &Context, node: &NodeMetrics, status: &Status, stats: &
             stats.graph_view.memory_bytes,
         ),
         (
+            "held_block_bytes",
+            "gauge",
+            "Bytes of the kinds and attributes of blocks that queries have read, about.",
+            stats.graph_view.held_bytes,
+        ),
+        (
             "graph_view_edges",
             "gauge",
             "Edges in the base of the graph view.",
