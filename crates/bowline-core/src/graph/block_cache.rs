@@ -106,7 +106,7 @@ struct Shard {
     blocks: Mutex<Blocks>,
 }
 
-/// See the [module](self).
+/// Kinds and attributes of blocks, by id, until they change. The invariants are those of the module.
 #[derive(Debug)]
 pub struct BlockCache {
     shard_max_bytes: usize,
