@@ -438,3 +438,30 @@ fn patterns_without_names_have_the_rows_of_those_with_names() {
     }
     assert!(most > 10, "at most {most} rows");
 }
+
+/// The parser took `collect` and `exists` for the begin of a subquery, and refused the query, where another item of the
+/// projection was a keyword before `AS`: `x IS NULL AS y`, `CASE ... END AS y`.
+#[test]
+fn functions_whose_names_are_keywords_are_called_beside_other_keywords() {
+    let graph = graph("CREATE ({p: 1, q: 1}), ({p: 1}), ({p: 2, q: 3})");
+    let texts = [
+        "MATCH (n) RETURN n.q IS NULL AS x, size(collect(n.p)) AS y",
+        "MATCH (n) RETURN n.q IS NULL AS x, size( Collect ( n.p ) ) AS y",
+        "MATCH (n) WITH n.q IS NULL AS x, n AS m RETURN x, size(collect(m)) AS y",
+        "MATCH (n) WITH CASE WHEN n.q > 0 THEN false ELSE true END AS x, n.p AS p RETURN x, size(collect(p)) AS y",
+        "MATCH (n) RETURN NOT exists(n.q) AS x, size(collect(n)) AS y",
+        "MATCH (n) RETURN n.q IS NULL AS x, size(`collect`(n)) AS y",
+    ];
+    for text in texts {
+        assert_eq!(rows(&graph, text), ["false 2", "true 1"], "{text}");
+    }
+    let named = "MATCH (n) RETURN n.q IS NULL AS x, collect(n.p) ORDER BY x LIMIT 1";
+    let answer = Query::new(named).run(&graph, &Parameters::new()).unwrap();
+    assert_eq!(*answer.columns[1], *"collect(n.p)");
+    // As subqueries they are what they were.
+    let text = "MATCH (n) RETURN n.q IS NULL AS x, size(COLLECT { MATCH (m) RETURN m.p }) AS y, EXISTS { (n) } AS z ORDER BY x";
+    assert_eq!(
+        rows(&graph, text),
+        ["false 3 true", "false 3 true", "true 3 true"]
+    );
+}

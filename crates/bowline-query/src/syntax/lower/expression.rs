@@ -6,6 +6,7 @@ use open_cypher::ast as oc;
 use super::{Lowering, at, dotted, ident, name, unexpected};
 use crate::error::{Detail, Error, Result, Span};
 use crate::syntax::ast::{Binary, Expr, ExprKind, MapItem, Quantifier, Subquery};
+use crate::syntax::calls;
 use crate::value::{Name, Value};
 
 impl Lowering<'_> {
@@ -250,7 +251,10 @@ impl Lowering<'_> {
         let distinct = call
             .quantifier
             .is_some_and(|quantifier| matches!(quantifier.kind, oc::SetQuantifier::Distinct));
-        let name = dotted(call.name);
+        let mut name = dotted(call.name);
+        if let Some(written) = calls::written(self.text, name.span.start, name.span.end) {
+            name.name = written.into();
+        }
         if call
             .arguments
             .iter()
