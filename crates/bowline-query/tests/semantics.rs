@@ -465,3 +465,85 @@ fn functions_whose_names_are_keywords_are_called_beside_other_keywords() {
         ["false 3 true", "false 3 true", "true 3 true"]
     );
 }
+
+/// A random pattern of one or two steps between nodes of these names.
+fn pattern(random: &mut fastrand::Rng, names: &[&str]) -> String {
+    let node = |random: &mut fastrand::Rng| {
+        let name = names[random.usize(..names.len())];
+        let label = ["", "", "", "", ":A", ":B"][random.usize(..6)];
+        format!("({name}{label})")
+    };
+    let mut text = node(random);
+    for _ in 0..random.usize(1..3) {
+        text += ["-[:T]->", "<-[:T]-", "-[:U]->", "-[:T]-", "-->"][random.usize(..5)];
+        text += &node(random);
+    }
+    text
+}
+
+/// MATCH clauses with a WITH between them that only passes nodes on are planned as one. With `SKIP 0` they are not.
+#[test]
+fn matches_that_are_planned_as_one_answer_as_one_after_the_other() {
+    let mut random = fastrand::Rng::with_seed(23);
+    let mut found = 0;
+    for case in 0..400 {
+        let mut setup = String::from("CREATE (n0:A {p: 0, q: 0})");
+        let nodes = random.usize(2..5);
+        for node in 1..nodes {
+            let label = ["", ":A", ":B", ":A:B"][random.usize(..4)];
+            setup += &format!(", (n{node}{label} {{p: {}, q: {node}}})", random.u8(..3));
+        }
+        for _ in 0..random.usize(4..12) {
+            let (from, to) = (random.usize(..nodes), random.usize(..nodes));
+            let kind = ["T", "T", "U"][random.usize(..3)];
+            setup += &format!(", (n{from})-[:{kind}]->(n{to})");
+        }
+        let graph = graph(&setup);
+        let first = pattern(&mut random, &["a", "b", "c"]);
+        // `c` is not passed on, so it is another one in the second.
+        let passed: Vec<&str> = ["a", "b"]
+            .into_iter()
+            .filter(|name| first.contains(&format!("({name}")))
+            .collect();
+        if passed.is_empty() {
+            continue;
+        }
+        let second = pattern(&mut random, &["a", "b", "c", "d"]);
+        let condition = ["", " WHERE a.p >= 1", " WHERE a.p = 1 OR NOT b:A"];
+        let name = passed[0];
+        let condition = condition[random.usize(..3)].replace("b:A", &format!("{name}:A"));
+        let condition = condition.replace("a.p", &format!("{name}.p"));
+        let passed = passed.join(", ");
+        let text = |with: &str| {
+            let first = format!("MATCH {first}{condition} WITH {passed}{with} MATCH {second}");
+            format!("{first} RETURN {name}.p AS p, {name}.q AS q, count(*) AS n ORDER BY q")
+        };
+        let together = rows(&graph, &text(""));
+        assert_eq!(
+            together,
+            rows(&graph, &text(" SKIP 0")),
+            "case {case}: {setup}\n{}",
+            text("")
+        );
+        found += usize::from(!together.is_empty());
+    }
+    assert!(found > 100, "{found}");
+}
+
+#[test]
+fn the_order_of_work_is_chosen_over_matches_that_are_planned_as_one() {
+    let setup = "CREATE (i:Interest), (c:City), (:Person)-[:LIVES_IN]->(c) WITH i UNWIND range(1, 50) AS n \
+                 CREATE (:Person)-[:LIKES]->(i)";
+    let graph = graph(setup);
+    let text = "MATCH (p:Person)-[:LIKES]->(i:Interest) WITH p MATCH (p)-[:LIVES_IN]->(c:City) RETURN count(p)";
+    let plan = Query::new(text).explain(&graph).unwrap();
+    assert!(
+        plan.trim_end().ends_with("Scan (c:City), about 1 nodes"),
+        "{plan}"
+    );
+    // What would have no row to be asked of is not asked.
+    let graph = self::graph("CREATE (:Many), (:Many), (:Many), (:Few {x: 0})");
+    let text =
+        "MATCH (n:Many) WHERE n.ok = 1 WITH n MATCH (m:Few) WHERE 1 / m.x > 0 RETURN count(*)";
+    assert_eq!(rows(&graph, text), ["0"]);
+}

@@ -1,7 +1,7 @@
 //! MATCH: where to start, which way to walk, when to filter.
 //!
 //! Patterns are planned one after the other: first those that touch what is already bound, then the one whose cheapest
-//! node has the fewest candidates by the graph's counts. Within a path the plan starts at a bound node or at the
+//! node and first step give the fewest rows by the graph's counts. Within a path the plan starts at a bound node or at the
 //! cheapest one, walks to the path's end, then from the start to its beginning. Each conjunct of WHERE filters as soon
 //! as all of its variables are bound.
 //!
@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 
+use super::parts::Part;
 use super::pattern::{PatternSlots, already_bound, conflicts};
 use super::{Compiler, Scope, seek};
 use crate::error::{Detail, Error, Result};
@@ -27,11 +28,20 @@ struct Progress {
     plan: Plan,
     /// The slots that hold a value by now.
     bound: HashSet<Slot>,
-    /// The slots of relationships that were followed.
-    followed: Vec<Slot>,
+    /// The slots of relationships that were followed, of each part.
+    followed: Vec<Vec<Slot>>,
+    /// Whose pattern is walked.
+    part: usize,
     /// The one that was followed last, if nothing can ask for it.
     unread: Option<Slot>,
     conditions: Vec<Condition>,
+}
+
+/// A pattern that is not planned yet, and the part that it is of.
+struct Waiting<'a> {
+    pattern: &'a ast::Pattern,
+    slots: PatternSlots,
+    part: usize,
 }
 
 impl Progress {
@@ -65,41 +75,77 @@ impl Compiler<'_> {
         input: Plan,
         outer: &Scope,
     ) -> Result<(Plan, Scope)> {
-        let mut scope = outer.clone();
-        let mut slots = Vec::new();
-        let mut relationships = Vec::new();
-        for pattern in patterns {
-            self.grow(pattern.at.0)?;
-            slots.push(self.bind_pattern(pattern, outer, &mut scope, &mut relationships)?);
-        }
+        let part = Part {
+            patterns,
+            predicate,
+            passes: None,
+        };
+        self.match_parts(&[part], input, outer)
+    }
+
+    /// Plans several MATCH clauses as one.
+    pub(super) fn match_parts(
+        &mut self,
+        parts: &[Part<'_>],
+        input: Plan,
+        outer: &Scope,
+    ) -> Result<(Plan, Scope)> {
         let bound: HashSet<Slot> = outer.iter().map(|(_, binding)| binding.slot).collect();
         let mut progress = Progress {
             plan: input,
             bound: bound.clone(),
-            followed: Vec::new(),
+            followed: vec![Vec::new(); parts.len()],
+            part: 0,
             unread: None,
             conditions: Vec::new(),
         };
-        if let Some(predicate) = predicate {
-            self.split(predicate, &scope, &bound, &mut progress.conditions)?;
-        }
-        for (pattern, slots) in patterns.iter().zip(&slots) {
-            for (node, slot) in pattern.nodes.iter().zip(&slots.nodes) {
-                self.node_conditions(node, *slot, &scope, &bound, &mut progress.conditions)?;
+        let mut scope = outer.clone();
+        let mut scopes = Vec::new();
+        let mut left = Vec::new();
+        for (number, part) in parts.iter().enumerate() {
+            let before = scope.clone();
+            let mut slots = Vec::new();
+            let mut relationships = Vec::new();
+            for pattern in part.patterns {
+                self.grow(pattern.at.0)?;
+                slots.push(self.bind_pattern(pattern, &before, &mut scope, &mut relationships)?);
+            }
+            if let Some(predicate) = part.predicate {
+                self.split(predicate, &scope, &bound, &mut progress.conditions)?;
+            }
+            for (pattern, slots) in part.patterns.iter().zip(&slots) {
+                for (node, slot) in pattern.nodes.iter().zip(&slots.nodes) {
+                    self.node_conditions(node, *slot, &scope, &bound, &mut progress.conditions)?;
+                }
+            }
+            let placed = part.patterns.iter().zip(slots);
+            left.extend(placed.map(|(pattern, slots)| Waiting {
+                pattern,
+                slots,
+                part: number,
+            }));
+            scopes.push(scope.clone());
+            if let Some(passes) = &part.passes {
+                let passed = passes
+                    .iter()
+                    .filter_map(|name| Some((name, scope.get(name)?)));
+                let mut next = Scope::default();
+                for (name, binding) in passed {
+                    next.insert((*name).clone(), binding);
+                }
+                scope = next;
             }
         }
         progress.apply_conditions();
-        let mut left: Vec<usize> = (0..patterns.len()).collect();
         while !left.is_empty() {
-            let (at, start) = self.cheapest(patterns, &slots, &left, &progress)?;
-            let pattern = left.remove(at);
-            self.walk(
-                &patterns[pattern],
-                &slots[pattern],
-                start,
-                &scope,
-                &mut progress,
-            )?;
+            let (at, start) = self.cheapest(&left, &progress)?;
+            let Waiting {
+                pattern,
+                slots,
+                part,
+            } = left.remove(at);
+            progress.part = part;
+            self.walk(pattern, &slots, start, &scopes[part], &mut progress)?;
         }
         for condition in std::mem::take(&mut progress.conditions) {
             progress.wrap(|input| Plan::Filter {
@@ -253,27 +299,23 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Which of the remaining patterns to plan next, and at which of its nodes to start.
-    fn cheapest(
-        &self,
-        patterns: &[ast::Pattern],
-        slots: &[PatternSlots],
-        left: &[usize],
-        progress: &Progress,
-    ) -> Result<(usize, usize)> {
+    /// Which of the remaining patterns to plan next, and at which of its nodes to start: where the fewest rows are expected, of the start
+    /// and of the first step from it.
+    fn cheapest(&self, left: &[Waiting<'_>], progress: &Progress) -> Result<(usize, usize)> {
         let bound = &progress.bound;
         let mut best: Option<(u64, usize, usize)> = None;
-        for (at, pattern) in left.iter().enumerate() {
-            for (i, node) in patterns[*pattern].nodes.iter().enumerate() {
-                let cost = if bound.contains(&slots[*pattern].nodes[i]) {
+        for (at, Waiting { pattern, slots, .. }) in left.iter().enumerate() {
+            for (i, node) in pattern.nodes.iter().enumerate() {
+                let cost = if bound.contains(&slots.nodes[i]) {
                     0
                 } else {
                     let labels = labels_of(node);
                     let of_label = 1 + self.graph.node_count(labels.first().map(|it| &**it))?;
-                    let slot = slots[*pattern].nodes[i];
+                    let slot = slots.nodes[i];
                     let conditions = &progress.conditions;
                     let by_index = seek::cheapest(self.graph, &labels, slot, bound, conditions)?;
-                    by_index.map_or(of_label, |(cost, _)| cost.min(of_label))
+                    let starts = by_index.map_or(of_label, |(cost, _)| cost.min(of_label));
+                    starts.saturating_add(self.first_steps(pattern, i, starts, of_label)?)
                 };
                 if best.is_none_or(|(least, _, _)| cost < least) {
                     best = Some((cost, at, i));
@@ -282,6 +324,32 @@ impl Compiler<'_> {
         }
         let (_, at, start) = best.expect("a pattern has a node");
         Ok((at, start))
+    }
+
+    /// How many relationships are expected from `starts` of the nodes with the label of a pattern's node, of which there are
+    /// `of_label`, in the step that is taken first.
+    fn first_steps(
+        &self,
+        pattern: &ast::Pattern,
+        node: usize,
+        starts: u64,
+        of_label: u64,
+    ) -> Result<u64> {
+        let steps = &pattern.relationships;
+        let Some(step) = steps.get(node).or_else(|| steps.get(node.checked_sub(1)?)) else {
+            return Ok(0);
+        };
+        let mut all: u64 = 0;
+        match step.kinds.as_slice() {
+            [] => all = self.graph.relationship_count(None)?,
+            kinds => {
+                for kind in kinds {
+                    all = all.saturating_add(self.graph.relationship_count(Some(kind))?);
+                }
+            }
+        }
+        let share = u128::from(all) * u128::from(starts) / u128::from(of_label.max(1));
+        Ok(u64::try_from(share).unwrap_or(u64::MAX))
     }
 
     /// Plans a path from one of its nodes to both ends.
@@ -395,12 +463,12 @@ impl Compiler<'_> {
                 Some(_) => self.property_tests(step.properties.as_ref(), scope)?,
                 None => Vec::new(),
             },
-            distinct_from: progress.followed.clone(),
+            distinct_from: progress.followed[progress.part].clone(),
             reversed: backward,
             is_read: true,
             shortest: None,
         };
-        progress.followed.push(relationship);
+        progress.followed[progress.part].push(relationship);
         // Of those before, this one had to differ.
         let is_unread = pattern.variable.is_none()
             && step.variable.is_none()

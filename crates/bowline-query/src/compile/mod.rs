@@ -8,6 +8,7 @@
 //!   grouping     what is the same for all rows of a group
 //!   expression   expressions: names, types, functions; aggregates when the projection allows them
 //!   pattern      the pieces of patterns that MATCH, CREATE and MERGE share
+//!   parts        MATCH clauses that are planned as one
 //!   matching     MATCH: where to start, which way to walk, when to filter
 //!   projection   WITH and RETURN: grouping, ORDER BY, DISTINCT, SKIP, LIMIT
 //!   update       CREATE, MERGE, SET, REMOVE, DELETE
@@ -20,6 +21,7 @@
 mod expression;
 mod grouping;
 mod matching;
+mod parts;
 mod pattern;
 mod projection;
 mod query;

@@ -2,7 +2,7 @@
 
 use super::pattern::already_bound;
 use super::types::wants;
-use super::{Column, Compiler, Scope};
+use super::{Column, Compiler, Scope, parts};
 use crate::error::{Class, Detail, Error, Result, Span, nearest};
 use crate::plan::{Expr, Kind, Plan};
 use crate::syntax::ast::{self, Clause, ClauseKind};
@@ -113,8 +113,23 @@ impl Compiler<'_> {
         let mut plan = Plan::Argument;
         let mut scope = scope.clone();
         let outer = scope.clone();
-        for (i, clause) in clauses.iter().enumerate() {
+        let mut taken = 0;
+        while let Some(clause) = clauses.get(taken) {
+            let i = taken;
             let last = i + 1 == clauses.len();
+            // One that is last is refused below.
+            if top
+                && let Some((parts, count)) = parts::together(&clauses[i..], &scope)
+                && i + count < clauses.len()
+            {
+                for clause in &clauses[i..i + count] {
+                    self.grow(clause.at.0)?;
+                }
+                (plan, scope) = self.match_parts(&parts, plan, &scope)?;
+                taken += count;
+                continue;
+            }
+            taken += 1;
             self.grow(clause.at.0)?;
             match &clause.kind {
                 ClauseKind::Return(projection) => {
