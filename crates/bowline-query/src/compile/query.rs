@@ -187,27 +187,7 @@ impl Compiler<'_> {
                 }
             }
         }
-        match clauses.last().map(|clause| &clause.kind) {
-            Some(ClauseKind::With { .. }) => {
-                let span = clauses.last().map_or(Span::default(), |clause| clause.at.0);
-                let message = "a query cannot end with WITH";
-                Err(
-                    Error::syntax(Detail::InvalidClauseComposition, message, span)
-                        .help("add RETURN"),
-                )
-            }
-            Some(_) => Ok((
-                Plan::Discard {
-                    input: Box::new(plan),
-                },
-                Vec::new(),
-            )),
-            None => Err(Error::syntax(
-                Detail::UnexpectedSyntax,
-                "the query is empty",
-                Span::default(),
-            )),
-        }
+        without_return(clauses, plan)
     }
 
     /// A clause other than WITH and RETURN.
@@ -677,5 +657,27 @@ pub(super) fn eager(plan: Plan) -> Box<Plan> {
         plan => Box::new(Plan::Eager {
             input: Box::new(plan),
         }),
+    }
+}
+
+/// A query whose last clause is no RETURN.
+fn without_return(clauses: &[Clause], plan: Plan) -> Result<(Plan, Vec<Column>)> {
+    match clauses.last().map(|clause| &clause.kind) {
+        Some(ClauseKind::With { .. }) => {
+            let span = clauses.last().map_or(Span::default(), |clause| clause.at.0);
+            let message = "a query cannot end with WITH";
+            Err(Error::syntax(Detail::InvalidClauseComposition, message, span).help("add RETURN"))
+        }
+        Some(_) => Ok((
+            Plan::Discard {
+                input: Box::new(plan),
+            },
+            Vec::new(),
+        )),
+        None => Err(Error::syntax(
+            Detail::UnexpectedSyntax,
+            "the query is empty",
+            Span::default(),
+        )),
     }
 }
