@@ -75,6 +75,8 @@ pub(super) struct Search<'a> {
     /// The answered ones in the order of their start times, then the others in that of theirs.
     operations: Vec<&'a Operation>,
     answered: usize,
+    /// For each unanswered one the one before it that expects and writes the same, as all deletions of a key do.
+    same_before: Vec<Option<usize>>,
     keys: usize,
     /// Who must find a value that is written once: it cannot be overwritten before, as it does not come back.
     readers: HashMap<(usize, u64), Vec<usize>>,
@@ -147,9 +149,15 @@ impl<'a> Search<'a> {
                 readers.entry(value).or_default().push(at);
             }
         }
+        let mut last: HashMap<_, usize> = HashMap::new();
+        let unanswered = operations.iter().enumerate().skip(answered);
+        let same_before = unanswered
+            .map(|(at, one)| last.insert((&one.expects, &one.writes), at))
+            .collect();
         let lists = |one: &'a Operation| one.expects.iter().chain(&one.writes).chain(&one.seen);
         let keys = history.iter().flat_map(lists).map(|&(key, _)| key + 1);
         Search {
+            same_before,
             operations,
             answered,
             keys: keys.max().unwrap_or(0),
@@ -288,6 +296,9 @@ impl<'a> Search<'a> {
 
     /// The operations that may be next by real time: those that began before the first end among the
     /// remaining answered ones. The last is tried first.
+    ///
+    /// Of unanswered ones that expect and write the same only the first is one: in any order with a later one in its place, the two can
+    /// change places.
     fn choices(&self, done: &Set) -> Vec<usize> {
         let mut first_end = u64::MAX;
         let mut choices = Vec::new();
@@ -304,7 +315,11 @@ impl<'a> Search<'a> {
         choices.retain(|&at| self.operations[at].start <= first_end);
         let begun = |at: &usize| self.operations[*at].start <= first_end;
         let unanswered = (self.answered..self.operations.len()).take_while(begun);
-        choices.extend(unanswered.filter(|at| !done.has_unanswered(*at)));
+        let is_first = |at: &usize| {
+            let before = self.same_before[at - self.answered];
+            !done.has_unanswered(*at) && before.is_none_or(|before| done.has_unanswered(before))
+        };
+        choices.extend(unanswered.filter(is_first));
         // Unanswered ones come last; of the others, the first to end is the likeliest.
         choices.sort_by_key(|&at| std::cmp::Reverse(self.operations[at].end.unwrap_or(u64::MAX)));
         choices
