@@ -205,6 +205,22 @@ impl Damage {
         }
     }
 
+    /// Whether all that differs is in the pages of tables. A sector of another table may have the same bytes in the part that was meant, and
+    /// others in the pages before it.
+    pub fn is_in_pages_only(&self, files: &Files) -> bool {
+        self.changes.iter().all(|(path, changed)| {
+            let (Some(bytes), Some(changed)) = (files.get(path), changed) else {
+                return false;
+            };
+            if !is_table(path) || bytes.len() != changed.len() {
+                return false;
+            }
+            let pages = table_parts(bytes)[0].clone();
+            bytes[..pages.start] == changed[..pages.start]
+                && bytes[pages.end..] == changed[pages.end..]
+        })
+    }
+
     /// A damage of this kind to this part, where the database has such a thing.
     pub fn draw(
         victim: &Victim,

@@ -376,7 +376,9 @@ impl<'a> Judge<'a> {
     /// refused for a page of the leases or kinds has opened the engine before, which goes on in a
     /// new segment and may merge; then what is damaged stays as it was.
     fn unchanged(&self, before: &Files, after: &Files) -> Result<(), String> {
-        let pages = self.damage.filter(|damage| damage.part == Part::TablePages);
+        let pages = self.damage.filter(|damage| {
+            damage.part == Part::TablePages || damage.is_in_pages_only(&self.victim.files)
+        });
         let matters = |path: &&String| match pages {
             Some(damage) => damage.changes.iter().any(|(hit, _)| hit == *path),
             None => !path.ends_with(".tmp"),
