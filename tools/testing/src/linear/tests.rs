@@ -364,3 +364,26 @@ fn a_long_history_is_judged_in_a_few_steps_for_each_operation() {
     let history = random_history(3, 30_000);
     assert_eq!(check_within(&history, 4 * history.len()), Ok(()));
 }
+
+/// Deletions of a key whose outcome is unknown can change places. The search tried every choice of them, and gave up.
+#[test]
+fn unanswered_deletions_are_tried_in_one_order() {
+    let mut history: Vec<Operation> = (0..24)
+        .map(|start| Operation {
+            start,
+            ..Operation::delete(0)
+        })
+        .collect();
+    for value in 1..=12 {
+        let at = 100 * value;
+        history.push(Operation::put(0, value).lasted(at, at + 1));
+        history.push(Operation::read(0, None).lasted(at + 2, at + 3));
+    }
+    assert!(check_within(&history, 5_000).is_ok());
+    history.push(Operation::read(0, Some(99)).lasted(5_000, 5_001));
+    let verdict = check_within(&history, 5_000);
+    assert!(
+        matches!(verdict, Err(Failure::NotLinearizable(_))),
+        "{verdict:?}"
+    );
+}
