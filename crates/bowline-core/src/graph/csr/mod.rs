@@ -74,7 +74,7 @@ pub use state::{PlainRows, State};
 const PENDING_MAX: usize = if cfg!(bowline_shuttle) { 4 } else { 1 << 20 };
 /// A base leaves this part of the budget to the changes. With less room each few changes would have all of it folded.
 const ROOM_PART: u64 = 64;
-/// As large a part is for what queries have read of blocks, beside the budget.
+/// This part of the budget, beside it, is for what queries have read of blocks.
 const BLOCKS_PART: u64 = 4;
 /// Rows that the trees are asked for before a view is worth its build.
 const WORTH_ROWS: u64 = 4096;
