@@ -227,6 +227,12 @@ impl Cluster {
         if self.now.as_millis().is_multiple_of(10) {
             self.compare_terms();
         }
+        // What a client has found ends the run there and then, and comes before what judges find later.
+        if self.failure.is_none()
+            && let Some(reason) = self.history.failure()
+        {
+            self.fail(reason);
+        }
         if self
             .now
             .as_millis()

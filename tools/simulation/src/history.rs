@@ -274,6 +274,11 @@ impl History {
         self.state.lock().failures.push(reason);
     }
 
+    /// What was found first, if something was.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.state.lock().failures.first().cloned()
+    }
+
     /// What an eventual read of a key gave, and the revision that it told.
     pub(crate) fn is_eventual(&self, at: usize, revision: Revision, held: Held) {
         let mut state = self.state.lock();

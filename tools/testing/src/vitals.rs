@@ -12,6 +12,8 @@
 //! - every exceeded bound is named, with the measurement and its duration, not the first one only;
 //! - two samples of different processes are not compared: a restart between them is an error.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io;
@@ -154,9 +156,12 @@ impl Process {
         });
         let usage = Usage::between(from, &to)
             .unwrap_or_else(|| panic!("{} {when}: it was started again in between", self.name));
-        let excesses = usage.excesses(bounds);
+        let mut excesses = usage.excesses(bounds);
         if excesses.is_empty() {
             return Ok(usage);
+        }
+        if let Some(threads) = excesses.iter_mut().find(|one| one.what == "threads") {
+            threads.measured += &format!(" ({})", self.thread_names());
         }
         Err(Unwell {
             who: self.name.clone(),
@@ -164,6 +169,21 @@ impl Process {
             lasted: usage.lasted,
             excesses,
         })
+    }
+
+    /// Its threads' names, each with how many have it, the most frequent first.
+    fn thread_names(&self) -> String {
+        let mut counts = BTreeMap::<String, usize>::new();
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid));
+        for task in tasks.into_iter().flatten().flatten() {
+            if let Ok(name) = fs::read_to_string(task.path().join("comm")) {
+                *counts.entry(name.trim_end().to_owned()).or_default() += 1;
+            }
+        }
+        let mut counts: Vec<_> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| Reverse(*count));
+        let counts = counts.iter().map(|(name, count)| format!("{count} {name}"));
+        counts.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -405,18 +425,18 @@ mod tests {
         }
         let strict = Bounds {
             cores: 0.0,
+            threads: 0,
             ..BOUNDS
         };
         let unwell = spinning
             .judge("alone", &from_spinning, &strict)
             .unwrap_err();
         let found: Vec<_> = unwell.excesses.iter().map(|excess| excess.what).collect();
-        assert_eq!(found, ["processor time", "log"], "{unwell}");
+        assert_eq!(found, ["processor time", "log", "threads"], "{unwell}");
         let shown = unwell.to_string();
-        assert!(
-            shown.contains("it alone") && shown.contains("at most 0.00"),
-            "{shown}"
-        );
+        for part in ["it alone", "at most 0.00", "1 threads (1 sh)"] {
+            assert!(shown.contains(part), "{shown}");
+        }
         drop(busy);
         assert!(spinning.sample().is_err(), "it is gone");
         let _ = fs::remove_file(path);
