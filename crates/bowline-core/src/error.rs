@@ -79,6 +79,16 @@ pub enum Error {
         /// Its modification revision; `None`: it is absent.
         actual: Option<Revision>,
     },
+    /// An update found a value that does not suit it. Nothing was written.
+    #[error(
+        "the key {key} cannot be updated so: {source}; put a value that suits, or use another update"
+    )]
+    NotUpdatable {
+        /// The key, escaped.
+        key: Box<str>,
+        /// What does not suit.
+        source: bowline_types::UpdateError,
+    },
     /// The key has no bytes.
     #[error("the key is empty: give at least one byte")]
     EmptyKey,

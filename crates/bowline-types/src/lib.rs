@@ -23,6 +23,7 @@
 //!   quota        what the keys below a prefix may take
 //!   index        an index of blocks
 //!   read_level   how new a read must be
+//!   update       changes that depend on the value there is
 //! ```
 
 mod answer;
@@ -42,6 +43,7 @@ mod quota;
 mod read_level;
 mod revision;
 mod touched;
+mod update;
 
 pub use answer::{GraphStats, Neighbor, Path, Stop, Traversal, Visit};
 pub use attribute::{AttributeValue, Attributes};
@@ -63,3 +65,4 @@ pub use quota::{Quota, QuotaLimits, QuotaUse};
 pub use read_level::ReadLevel;
 pub use revision::Revision;
 pub use touched::Touched;
+pub use update::{NewValue, Update, UpdateError};

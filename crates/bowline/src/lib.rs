@@ -69,6 +69,7 @@ mod tests;
 mod ticket;
 mod transaction;
 mod tree_hashes;
+mod update;
 mod watcher;
 
 pub use bowline_core::error::{Error, Result};
@@ -90,7 +91,8 @@ pub use bowline_storage::histogram::HistogramSnapshot;
 pub use bowline_storage::{Clock, Error as StorageError, SystemClock, Value, vfs};
 pub use bowline_types::{
     AttributeValue, Attributes, Block, BlockId, BlockKinds, Direction, Edge, EdgeKey, Expected,
-    GraphStats, Index, Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Visit,
+    GraphStats, Index, Neighbor, ParseBlockIdError, Path, Revision, Stop, Traversal, Update,
+    UpdateError, Visit,
 };
 pub use builder::DbBuilder;
 pub use check::{Check, check_files};
@@ -119,4 +121,5 @@ pub mod cypher {
     };
 }
 pub use tree_hashes::TreeHashes;
+pub use update::Updated;
 pub use watcher::{WatchBuilder, Watcher};

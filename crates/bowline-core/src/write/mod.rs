@@ -26,6 +26,7 @@
 //! | the records of blocks, edges and kinds; deletion of a block's edges | [`graph`] |
 //! | the entries of indexes; that no two blocks have the same unique values | [`index`] |
 //! | the record of a lease; deletion of its keys | [`lease`] |
+//! | the new value of a key from its newest one | [`update`] |
 //!
 //! Invariants:
 //!
@@ -42,5 +43,6 @@ pub mod lookup;
 pub mod mutation;
 pub mod previous;
 pub mod target;
+pub mod update;
 pub mod validate;
 pub mod writer;

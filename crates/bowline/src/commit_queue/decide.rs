@@ -161,6 +161,9 @@ fn encode(
     around: Surroundings<'_>,
     writer: &mut Writer<()>,
 ) -> Result<Committed> {
+    if let Some(update) = &prepared.request.update {
+        return update.encode(engine, group, around.collect, writer);
+    }
     let found = look_up(engine, group, prepared, around)?;
     let (changed, is_numbered) = (found.changed, found.is_numbered);
     let revision = match changed && is_numbered {

@@ -47,6 +47,7 @@ mod request;
 mod seat;
 #[cfg(all(test, not(bowline_shuttle)))]
 mod tests;
+mod update;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +67,7 @@ use request::Prepared;
 pub(crate) use request::{Reindexed, Request, TreeRange};
 pub(crate) use seat::Seat;
 use seat::State;
+pub(crate) use update::{Answer, PendingUpdate, UpdateRequest, unanswered};
 
 /// The result of a commit.
 ///

@@ -7,6 +7,7 @@ use bowline_storage::TreeId;
 use bowline_types::Revision;
 use smallvec::SmallVec;
 
+use super::update::UpdateRequest;
 use bowline_core::error::Result;
 use bowline_core::graph::{self, BlockId, KindId};
 use bowline_core::index::IndexSet;
@@ -37,6 +38,8 @@ pub(crate) struct Request {
     pub(crate) writes: Mutations,
     /// Blocks whose entries in an index are put, by its builder.
     pub(crate) reindexed: Option<Reindexed>,
+    /// An update, which is all that the request does.
+    pub(crate) update: Option<UpdateRequest>,
 }
 
 /// Blocks whose entries in one index are put, as of their newest records at the commit.
@@ -82,8 +85,16 @@ impl Request {
         }
     }
 
+    /// An update of a key.
+    pub(crate) fn update(update: UpdateRequest) -> Request {
+        Request {
+            update: Some(update),
+            ..Request::default()
+        }
+    }
+
     /// Looks up the kv keys before the commit group, on the committer's thread.
-    pub(super) fn prepare(self, core: &Core, may_be_blind: bool) -> Result<Prepared> {
+    pub(super) fn prepare(mut self, core: &Core, may_be_blind: bool) -> Result<Prepared> {
         let engine = &core.engine;
         // Read before the look-ups, so the leader misses no newer version.
         let looked_up_at = engine.visible();
@@ -102,6 +113,12 @@ impl Request {
                 encoded_bytes += 2 * (write.key.len() as u64 + OPERATION_OVERHEAD_BYTES);
                 previous.push(Previous::prefetch(engine, &write.key, may_be_blind)?);
             }
+        }
+        if let Some(update) = &mut self.update {
+            let value_bytes = update.prepare(core)? + record::HEAD_MAX_BYTES;
+            encoded_bytes += (update.key().len() + value_bytes) as u64 + OPERATION_OVERHEAD_BYTES;
+            // A deletion detaches the key from its lease.
+            encoded_bytes += update.key().len() as u64 + OPERATION_OVERHEAD_BYTES;
         }
         let indexed = self.look_up_indexed(core)?;
         Ok(Prepared {
@@ -154,7 +171,8 @@ impl Prepared {
     /// An upper bound of the number of operations, attachments included, and of their encoded bytes, while these indexes
     /// are kept.
     pub(super) fn size(&self, set: &Arc<IndexSet>) -> (u64, u64) {
-        let operations = 3 * self.request.writes.len() as u64;
+        let writes = self.request.writes.len() + usize::from(self.request.update.is_some());
+        let operations = 3 * writes as u64;
         if Arc::ptr_eq(set, &self.indexed.set) {
             let (of_indexes, _) = most_indexed(set, self.indexed.blocks);
             return (operations + of_indexes, self.encoded_bytes);
@@ -168,6 +186,9 @@ impl Prepared {
     pub(super) fn frees_space(&self) -> bool {
         if self.request.reindexed.is_some() {
             return false;
+        }
+        if let Some(update) = &self.request.update {
+            return update.only_deletes();
         }
         let mut writes = self.request.writes.iter();
         writes.all(|write| matches!(write.action, Action::Delete))
