@@ -352,7 +352,7 @@ impl Db {
         isolation: Isolation,
         mut body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
-        retry_conflicts(|| {
+        retry_conflicts(&self.handle().turns, || {
             let mut tx = self.begin_with(isolation);
             body(&mut tx).and_then(|value| tx.commit().map(|_| value))
         })

@@ -114,7 +114,7 @@ pub(crate) fn end(shared: &Shared, id: LeaseId) -> Result<u64> {
 /// Commits the deletions that `draft` records; returns what it returns.
 fn delete(shared: &Shared, draft: impl Fn(&mut Drafting<'_>) -> Result<u64>) -> Result<u64> {
     let record = draft;
-    retry_conflicts(|| {
+    retry_conflicts(&shared.turns, || {
         let pin = shared.engine.pin_newest();
         let mut draft = Draft::default();
         let mut drafting = Drafting {

@@ -18,6 +18,7 @@ use bowline_storage::sync::thread::{self, JoinHandle};
 use bowline_storage::sync::{Instant, Mutex};
 
 use crate::commit_queue::{CommitQueue, Committed, Request};
+use crate::turns::Turns;
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::KindId;
 use bowline_core::graph::csr::Begun;
@@ -29,6 +30,8 @@ use bowline_core::write;
 pub(crate) struct Shared {
     pub(crate) core: Core,
     pub(crate) queue: CommitQueue,
+    /// Those of transactions that have lost.
+    pub(crate) turns: Turns,
     /// Plans of queries.
     pub(crate) plans: Arc<PlanCache>,
 }
@@ -51,7 +54,8 @@ impl Shared {
     #[inline]
     pub(crate) fn commit(&self, request: Request) -> Result<Committed> {
         self.check_open()?;
-        // It may be closed after the check above.
+        self.turns.pass(&request);
+        // It may be closed after the checks above.
         open_or_closed(self.queue.commit(&self.core, request))
     }
 
@@ -90,23 +94,29 @@ pub(crate) fn open_or_closed(outcome: Result<Committed>) -> Result<Committed> {
     }
 }
 
-/// Runs `attempt` until it does not conflict, with growing random pauses.
-pub(crate) fn retry_conflicts<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+/// Runs `attempt` until it does not conflict. After two conflicts it takes its turn; where it has to do without, it pauses for a
+/// random time, which grows.
+pub(crate) fn retry_conflicts<T>(
+    turns: &Turns,
+    mut attempt: impl FnMut() -> Result<T>,
+) -> Result<T> {
     const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
     const PAUSE_MAX_US: u64 = 10_000;
     let start = Instant::now();
     let mut attempts = 0u32;
+    let mut turn = None;
     loop {
         attempts += 1;
-        match attempt() {
-            Err(Error::Conflict { .. }) => {}
+        let what = match attempt() {
+            Err(Error::Conflict { what, .. }) => what,
             other => return other,
-        }
+        };
         let elapsed = start.elapsed();
         if elapsed > GIVE_UP_AFTER {
             return Err(Error::TooManyConflicts { attempts, elapsed });
         }
-        if attempts > 3 {
+        turn = turns.after_loss(turn, attempts, &what);
+        if turn.is_none() && attempts > 3 {
             let most = (1 << attempts.min(20)).min(PAUSE_MAX_US);
             thread::sleep(Duration::from_micros(fastrand::u64(0..most)));
         }
@@ -157,6 +167,7 @@ impl Handle {
             shared: Arc::new(Shared {
                 core,
                 queue,
+                turns: Turns::default(),
                 plans: Arc::new(PlanCache::new(PLANS_MAX, PLANS_MAX_BYTES)),
             }),
             lease_thread: Mutex::new(None),

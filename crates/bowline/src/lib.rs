@@ -69,6 +69,7 @@ mod tests;
 mod ticket;
 mod transaction;
 mod tree_hashes;
+mod turns;
 mod update;
 mod watcher;
 

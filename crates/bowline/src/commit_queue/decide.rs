@@ -318,6 +318,11 @@ fn write_all(request: &Request, found: Found, writer: &mut Writer<()>) -> Result
     Ok(deleted)
 }
 
+/// What a conflict names.
+pub(crate) fn what(tree: TreeId, key: &[u8]) -> String {
+    format!("{} {}", tree_name(tree), show_key(key))
+}
+
 /// The error of a refused transaction.
 fn refusal(violation: Violation) -> Error {
     match violation {
@@ -327,7 +332,7 @@ fn refusal(violation: Violation) -> Error {
             revision,
             since,
         } => Error::Conflict {
-            what: format!("{} {}", tree_name(tree), show_key(&key)),
+            what: what(tree, &key),
             revision,
             snapshot: since,
         },

@@ -62,6 +62,7 @@ use bowline_core::error::{Error, Result};
 use bowline_core::options::Limits;
 use bowline_core::state::Core;
 use bowline_core::write::writer::Collect;
+pub(crate) use decide::what;
 use decide::{Outcomes, Scratch, Surroundings, decide_all};
 use request::Prepared;
 pub(crate) use request::{Reindexed, Request, TreeRange};

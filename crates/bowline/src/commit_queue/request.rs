@@ -130,6 +130,13 @@ impl Request {
         })
     }
 
+    /// The keys that it writes.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (TreeId, &[u8])> {
+        let written = self.writes.iter().map(|write| (write.tree, &write.key[..]));
+        let updated = self.update.iter().map(|update| (trees::KV, update.key()));
+        written.chain(updated)
+    }
+
     /// The keys of the blocks that it writes, or whose entries it puts.
     fn blocks(&self) -> impl Iterator<Item = [u8; 16]> {
         let written = self

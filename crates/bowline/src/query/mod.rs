@@ -199,6 +199,6 @@ impl Db {
                 Err(error) => Ok(Err(error)),
             }
         };
-        retry_conflicts(attempt).map_err(store)?
+        retry_conflicts(&self.handle().turns, attempt).map_err(store)?
     }
 }
