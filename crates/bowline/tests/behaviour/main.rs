@@ -31,6 +31,8 @@ mod support;
 mod tck;
 mod tickets;
 mod transactions;
+mod updates;
+mod updates_in_groups;
 mod upkeep;
 mod watch;
 
