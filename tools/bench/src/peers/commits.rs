@@ -1,4 +1,4 @@
-//! S1, S2 and S12: commits that return when they are flushed, and one row of those that do not.
+//! S1, S2, S2u and S12: commits and updates that return when they are flushed, and one row of those that do not.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::fallible::Fallible;
 use crate::machine::{RAW_BYTES, RawFile, processor_time};
 use crate::measure::{Row, Sample, Turn, Void, check};
 use crate::result::{Bound, Unit};
-use crate::store::{BATCHED_EVERY, Store, flushing};
+use crate::store::{BATCHED_EVERY, BOWLINE, Store, flushing};
 use crate::timing::{Timed, run_for, run_on, time};
 
 pub const ONE: &str = "S1 durable commit, 1 thread";
@@ -23,6 +23,9 @@ const F_BESIDE: &str = "S1 F in the slices between the commits";
 const BEYOND_F: &str = "S1 P50 of a commit beyond that of F";
 const TAIL_OF_16: &str = "S2 P99.9, 16 threads";
 const TAIL_OF_64: &str = "S2 P99.9, 64 threads";
+const UPDATES_APART: &str = "S2u durable updates of a key each, 16 threads";
+const UPDATES_OF_ONE: &str = "S2u durable updates of one key, 16 threads";
+const TAIL_OF_UPDATES: &str = "S2u P99.9, updates of one key";
 
 pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
     let everyone = || stage.names(|_| true);
@@ -52,7 +55,7 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
         stage.names_of_batched(),
         move |turn| batched(stage, turn),
     );
-    vec![
+    let mut rows = vec![
         one.remark("in slices that alternate with slices of F")
             .over(F_BESIDE, 1.0, "of F beside it", None)
             .beside("RocksDB", Some(1.0))
@@ -91,6 +94,30 @@ pub fn rows(stage: &Stage) -> Vec<Row<'_>> {
             .beside("LMDB", None)
             .beside("LMDB map", None)
             .beside("SurrealKV", None),
+    ];
+    rows.extend(rows_of_updates(stage));
+    rows
+}
+
+/// Updates of one key, which conflict with nobody, over the same of a key for each thread.
+fn rows_of_updates(stage: &Stage) -> [Row<'_>; 3] {
+    let ours = || stage.names(|system| system.name == BOWLINE.name);
+    let apart = Row::new(UPDATES_APART, Unit::PerSecond, ours(), |turn| {
+        Ok(updates(stage, turn, 16, 16)?.1)
+    });
+    let of_one = Row::new(UPDATES_OF_ONE, Unit::PerSecond, ours(), |turn| {
+        let (tail, sample) = updates(stage, turn, 16, 1)?;
+        Ok(sample.also(TAIL_OF_UPDATES, tail))
+    });
+    [
+        apart,
+        of_one.over(
+            UPDATES_APART,
+            1.0,
+            "of a key each",
+            Some(Bound::AtLeast(0.7)),
+        ),
+        Row::told(TAIL_OF_UPDATES, Unit::Nanoseconds, ours()).bound(Bound::AtMost(2_000_000.0)),
     ]
 }
 
@@ -200,6 +227,43 @@ pub fn durable(
         None => sample,
     };
     Ok((timed, sample))
+}
+
+/// Additions of 1 by several threads, which share so many keys, and see that none is lost. Returns P99.9 in nanoseconds, too.
+fn updates(stage: &Stage, turn: Turn, threads: usize, keys: usize) -> Fallible<(f64, Sample)> {
+    let system = stage.system(turn.contestant)?;
+    let store = stage.store(system, Dataset::Durable)?;
+    let store = &*store;
+    let key = |number: usize| format!("updated/{keys}/{number}").into_bytes();
+    let sum = || -> Fallible<i64> {
+        let sums = (0..keys).map(|number| store.add(&key(number), 0));
+        sums.sum()
+    };
+    let earlier = sum()?;
+    let before = Flushed::until_now(stage, store);
+    let timed = run_on(threads, turn.sample, 1, |thread| {
+        let (key, mut last) = (key(thread % keys), 0);
+        Ok(move || {
+            let sum = store.add(&key, 1)?;
+            check(sum > last, "a sum does not grow")?;
+            last = sum;
+            Ok(())
+        })
+    })?;
+    let flushed = Flushed::until_now(stage, store).since(&before);
+    flushed.check(timed.operations, threads as u64)?;
+    let added = sum()? - earlier;
+    check(
+        added as u64 == timed.operations,
+        "an update was lost or done twice",
+    )?;
+    let (tail, updates) = (timed.latency.value_at_quantile(0.999), timed.operations);
+    let sample = Sample::rate(timed);
+    let sample = match flushed.by_store.or(flushed.by_disk) {
+        Some(count) => sample.note("updates per flush", updates as f64 / count.max(1) as f64),
+        None => sample,
+    };
+    Ok((tail as f64, sample))
 }
 
 /// Commits of one thread that goes on while up to sixteen of them are not durable yet.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use bowline::{Db, Snapshot, Ticket};
+use bowline::{Db, Snapshot, Ticket, Update};
 
 use super::interface::{
     BATCHED_EVERY, Counts, Durability, Reader, See, SeeAt, Settings, Store, System, UnderWay,
@@ -87,6 +87,12 @@ impl Store for Bowline {
             under_way: VecDeque::with_capacity(under_way_max),
             under_way_max,
         }))
+    }
+
+    fn add(&self, key: &[u8], amount: i64) -> Fallible<i64> {
+        let sum = self.db.update(key, Update::Add(amount))?;
+        let sum = sum.value.ok_or("a sum that is absent")?;
+        Ok(std::str::from_utf8(&sum)?.parse()?)
     }
 
     fn counts(&self) -> Counts {

@@ -79,6 +79,10 @@ pub trait Store: Send + Sync {
     fn commits_under_way(&self, _under_way_max: usize) -> Fallible<Box<dyn UnderWay + '_>> {
         Err("this store waits for each commit".into())
     }
+    /// Adds to the number of a key by one call, where the store can do that; returns the sum.
+    fn add(&self, _key: &[u8], _amount: i64) -> Fallible<i64> {
+        Err("this store has no additions".into())
+    }
     /// What it counts itself.
     fn counts(&self) -> Counts {
         Counts::default()
