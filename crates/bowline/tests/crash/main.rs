@@ -22,6 +22,7 @@ mod support;
 mod damaged;
 mod ledger;
 mod places;
+mod updates;
 mod verify;
 mod workload;
 
@@ -244,7 +245,8 @@ fn keys_survive_any_crash() {
             (4, Action::PutLarge),
             (15, Action::Delete),
             (4, Action::DeleteRange),
-            (12, Action::Swap),
+            (6, Action::Swap),
+            (6, Action::Update),
             (1, Action::CompactTables),
             (1, Action::Reopen),
             (1, Action::Kill),
@@ -336,7 +338,8 @@ fn leases_and_their_keys_agree_after_any_crash() {
         name: "leases",
         mix: &[
             (25, Action::Grant),
-            (60, Action::PutLeased),
+            (50, Action::PutLeased),
+            (10, Action::UpdateLeased),
             (10, Action::Put),
             (8, Action::Delete),
             (10, Action::Revoke),

@@ -37,11 +37,13 @@ pub enum Action {
     DeleteRange,
     /// A compare-and-swap, right or wrong.
     Swap,
+    Update,
     /// Several keys, blocks and edges.
     Transaction,
     DeleteBlock,
     Grant,
     PutLeased,
+    UpdateLeased,
     Revoke,
     /// Lets time pass, and expires what is due.
     Expire,
@@ -63,13 +65,14 @@ impl Action {
     /// What the product is about, for the names of [places](crate::places).
     fn phase(self) -> &'static str {
         match self {
-            Action::Put | Action::PutLarge | Action::PutLongKey | Action::Swap => "put",
+            Action::Put | Action::PutLarge | Action::PutLongKey => "put",
+            Action::Swap | Action::Update => "put",
             Action::Delete => "delete",
             Action::DeleteRange => "delete range",
             Action::Transaction => "transaction",
             Action::DeleteBlock => "deletion of a block",
             Action::Grant => "grant",
-            Action::PutLeased => "put with a lease",
+            Action::PutLeased | Action::UpdateLeased => "put with a lease",
             Action::Revoke => "revocation",
             Action::Expire => "expiry",
             Action::Compact => "history trimming",
@@ -169,7 +172,7 @@ pub struct Run {
     pub steps: Vec<Step>,
     pub copies: Vec<Copy>,
     db: Option<Db>,
-    rng: fastrand::Rng,
+    pub rng: fastrand::Rng,
     deadlines: BTreeMap<i64, Duration>,
     next_copy: usize,
     crossed: Crossed,
@@ -488,7 +491,7 @@ impl Run {
     }
 
     /// Commits changes to the model and by `call`, and compares the revision.
-    fn commit(
+    pub fn commit(
         &mut self,
         changes: &[Change],
         call: impl FnOnce(&Db) -> Result<(), Error>,
@@ -524,12 +527,9 @@ impl Run {
 
     fn carry_out(&mut self, action: Action) -> Result<(), Error> {
         match action {
-            Action::Put => {
-                let (key, value) = (self.key(), self.value(200));
-                self.put(&key, &value, 0)
-            }
-            Action::PutLarge => {
-                let (key, value) = (self.key(), self.value(6000));
+            Action::Put | Action::PutLarge => {
+                let most = if action == Action::Put { 200 } else { 6000 };
+                let (key, value) = (self.key(), self.value(most));
                 self.put(&key, &value, 0)
             }
             Action::PutLongKey => {
@@ -537,11 +537,8 @@ impl Run {
                 key.push(self.rng.u8(0..2));
                 self.put(&key, b"long", 0)
             }
-            Action::PutLeased => {
-                let (key, value) = (self.key(), self.value(60));
-                let lease = self.some_lease().unwrap_or(0);
-                self.put(&key, &value, lease)
-            }
+            Action::PutLeased => self.put_leased(false),
+            Action::UpdateLeased => self.put_leased(true),
             Action::Delete => {
                 let key = self.key();
                 self.commit(&[Change::delete(&key)], |db| db.delete(&key).map(drop))
@@ -559,6 +556,7 @@ impl Run {
                 })
             }
             Action::Swap => self.swap(),
+            Action::Update => self.update(),
             Action::Transaction => self.transaction(),
             Action::DeleteBlock => {
                 let id = self.rng.u128(1..=BLOCKS);
@@ -592,15 +590,15 @@ impl Run {
         }
     }
 
-    fn key(&mut self) -> Vec<u8> {
+    pub fn key(&mut self) -> Vec<u8> {
         random_key(&mut self.rng)
     }
 
-    fn value(&mut self, most: usize) -> Vec<u8> {
+    pub fn value(&mut self, most: usize) -> Vec<u8> {
         random_value(&mut self.rng, most)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Result<(), Error> {
+    pub fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Result<(), Error> {
         let change = Change::Put {
             key: key.to_vec(),
             value: value.to_vec(),
@@ -687,7 +685,7 @@ impl Run {
         self.transact(&changes)
     }
 
-    fn some_lease(&mut self) -> Option<i64> {
+    pub fn some_lease(&mut self) -> Option<i64> {
         let ids: Vec<i64> = self.last().leases.keys().copied().collect();
         self.rng.choice(ids)
     }

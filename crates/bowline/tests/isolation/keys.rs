@@ -3,7 +3,7 @@
 //! | key | in the database | holds |
 //! |---|---|---|
 //! | `r/03` | a key | the number of a write, and padding |
-//! | `l/3.002` | a key | the numbers of its appends; full after a while, then `l/3.003` comes |
+//! | `l/3.002` | a key | the numbers of its appends, with a comma before the first or not; full after a while, then `l/3.003` comes |
 //! | `m/5` | a key | what process 5 wrote last; every writing transaction has one |
 //! | `b/2` | block 2 | the number of a write, as content |
 //! | `e/2/4` | the edge from 2 to 4 | the number of a write, as attribute |
@@ -72,7 +72,9 @@ pub fn seen_entry(key: &str, entry: Option<&Entry>) -> Seen {
 pub fn seen_bytes(key: &str, bytes: &[u8]) -> Seen {
     let text = text(bytes);
     let version = if is_list(key) {
-        Version::List(text.split(',').map(number).collect())
+        // The first of a list may have come by an update, which does not know that it is the first.
+        let items = text.strip_prefix(',').unwrap_or(text);
+        Version::List(items.split(',').map(number).collect())
     } else {
         Version::Value(number(text))
     };

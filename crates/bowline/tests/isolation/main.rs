@@ -25,6 +25,7 @@ mod keys;
 mod random;
 mod session;
 mod tally;
+mod updates;
 mod world;
 
 use std::path::{Path, PathBuf};

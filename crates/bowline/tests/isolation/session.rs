@@ -178,7 +178,9 @@ impl<'a> Session<'a> {
             deleted: 0,
             changed: false,
         });
-        let result = match self.rng.u8(0..5) {
+        let result = match self.rng.u8(0..7) {
+            5 => return self.append(record, number),
+            6 => return self.claim(record, key, number),
             0 => {
                 let result = self.db.put(&key, &value).map(written);
                 record.ops.push(write(key));

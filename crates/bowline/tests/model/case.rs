@@ -212,6 +212,7 @@ impl Case {
             78..84 => self.graph_reads(),
             84..88 => self.hold_snapshot(),
             88..94 if !self.sizes.is_plain => self.watch(),
+            109..115 => self.update(),
             115.. => self.ingest(),
             _ => self.transaction(),
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Everything that the cases of a test are to meet.
-const EXPECTED: [&str; 62] = [
+const EXPECTED: [&str; 67] = [
     "put",
     "put with a lease",
     "delete",
@@ -12,6 +12,11 @@ const EXPECTED: [&str; 62] = [
     "delete range",
     "swap",
     "swap refused",
+    "update",
+    "update of a key with a lease",
+    "update of nothing",
+    "update that deletes",
+    "update refused",
     "ingestion",
     "ingestion beside a commit",
     "ingestion beside a merge",

@@ -18,6 +18,7 @@ mod shrink;
 #[path = "../support/mod.rs"]
 mod support;
 mod transaction;
+mod updates;
 
 use bowline::History;
 use bowline_testing::Seed;
