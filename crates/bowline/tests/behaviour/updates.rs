@@ -69,12 +69,14 @@ pub fn assert_updated(updated: &Updated, revision: Revision, changed: bool, valu
 
 // --- what an update makes of a value ---
 
-/// Each update of a key with each value, and what it gives; `None` is a refusal.
+/// A value, an update, and the value that it leaves; `None` is a refusal.
+type Case<'a> = (Option<&'a str>, Update, Option<Option<&'a str>>);
+
 #[test]
 fn every_update_gives_the_value_that_it_leaves() -> Result<()> {
     const MOST: &str = "9223372036854775807";
     const LEAST: &str = "-9223372036854775808";
-    let cases: &[(Option<&str>, Update, Option<Option<&str>>)] = &[
+    let cases: &[Case<'_>] = &[
         (None, Update::Add(5), Some(Some("5"))),
         (Some("5"), Update::Add(-7), Some(Some("-2"))),
         (
@@ -423,7 +425,7 @@ fn watchers_receive_updates_as_changes_of_the_key() -> Result<()> {
     let added = db.update("k", Update::Add(1))?.revision;
     db.update("other", Update::Add(1))?;
     let deleted = db.update("k", swap(Some("2"), None))?.revision;
-    let changes = next(&mut watcher);
+    let changes = watcher.try_recv()?.expect("it is told before it is done");
     let change = &changes.changes[0];
     assert_eq!((changes.revision, changes.changes.len()), (added, 1));
     assert_eq!(change.kind, ChangeKind::Put);
@@ -437,7 +439,7 @@ fn watchers_receive_updates_as_changes_of_the_key() -> Result<()> {
     };
     assert_eq!(change.entry, expected);
     assert_eq!(change.previous.as_ref().expect("one").value, b"1");
-    let changes = next(&mut watcher);
+    let changes = watcher.try_recv()?.expect("it is told before it is done");
     assert_eq!(changes.revision, deleted);
     assert_eq!(changes.changes[0].kind, ChangeKind::Delete);
     assert_eq!(changes.changes[0].previous.as_ref(), Some(&expected));
