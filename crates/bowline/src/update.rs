@@ -56,10 +56,10 @@ impl Db {
     pub fn update(&self, key: impl AsRef<[u8]>, update: Update) -> Result<Updated> {
         let (key, handle) = (key.as_ref(), self.handle());
         check_key(key, &handle.limits)?;
-        let added = update.most_added_bytes();
-        check_value(added, &handle.limits)?;
+        let given = given_bytes(&update);
+        check_value(given, &handle.limits)?;
         let (size, limit) = (
-            (key.len() + added) as u64,
+            (key.len() + given) as u64,
             handle.limits.transaction_size_max_bytes,
         );
         if size > limit {
@@ -82,5 +82,14 @@ impl Db {
             }
         }
         Err(unanswered(key))
+    }
+}
+
+/// The bytes of values that a caller gives for the key. How long a number is shows when it is made.
+fn given_bytes(update: &Update) -> usize {
+    match update {
+        Update::Append(value) | Update::SetIfAbsent(value) => value.len(),
+        Update::Swap { new, .. } => new.as_ref().map_or(0, Vec::len),
+        Update::Add(_) | Update::AddWithin { .. } | Update::Max(_) | Update::Min(_) => 0,
     }
 }

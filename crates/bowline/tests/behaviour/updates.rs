@@ -230,6 +230,30 @@ fn what_cannot_be_updated_is_refused_and_says_why() -> Result<()> {
     Ok(())
 }
 
+/// A number is as long as it is: it was refused where a value may not have the 20 bytes of the longest one.
+#[test]
+fn a_number_is_measured_by_its_own_digits() -> Result<()> {
+    let limits = Limits {
+        value_size_max_bytes: 5,
+        transaction_size_max_bytes: 8,
+        ..Limits::default()
+    };
+    let db = Disk::new().open(manual().limits(limits));
+    assert_eq!(
+        db.update("k", Update::Add(99_998))?.value,
+        Some("99998".into())
+    );
+    assert_eq!(
+        db.update("k", Update::Max(99_999))?.value,
+        Some("99999".into())
+    );
+    let refused = db.update("k", Update::Add(1));
+    assert_error!(refused, Error::ValueTooLarge { size: 6, limit: 5 });
+    assert_eq!(db.update("k", within(1, 0, 9))?.value, Some("99999".into()));
+    assert_eq!(db.update("k", Update::Min(-7))?.value, Some("-7".into()));
+    Ok(())
+}
+
 /// Promise 3.
 #[test]
 fn an_update_that_changes_nothing_leaves_no_trace() -> Result<()> {
