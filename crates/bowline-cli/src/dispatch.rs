@@ -31,6 +31,7 @@ pub(crate) fn execute(
         Command::History(args) => keys::history(context, &args),
         Command::Watch(args) => keys::watch(context, &args),
         Command::Cas(args) => keys::cas(context, &args),
+        Command::Update(args) => keys::update(context, &args),
         Command::Lease(args) => leases::run(context, &args),
         Command::Block(args) => blocks::block(context, &args),
         Command::Edge(args) => blocks::edge(context, &args),

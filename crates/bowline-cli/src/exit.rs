@@ -116,6 +116,7 @@ impl Exit {
             | E::Cycle { .. }
             | E::InvalidWeight { .. }
             | E::InvalidTtl { .. }
+            | E::NotUpdatable { .. }
             | E::NotSupported { .. } => Exit::Invalid,
             E::InvalidRecord { .. } => Exit::Corrupt,
             // This program used what it had closed.

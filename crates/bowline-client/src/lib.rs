@@ -105,6 +105,7 @@ mod settings;
 #[cfg(test)]
 mod silent;
 mod transaction;
+mod update;
 mod v1;
 mod watch;
 
@@ -115,7 +116,7 @@ pub mod tls {
 
 pub use bowline_types::{
     Expected, Index, Isolation, LeaseId, MemberId, ParseLeaseIdError, ParseMemberIdError, Quota,
-    QuotaLimits, QuotaUse, ReadLevel, Revision, Touched,
+    QuotaLimits, QuotaUse, ReadLevel, Revision, Touched, Update,
 };
 pub use builder::ClientBuilder;
 pub use caller::BoxFuture;
@@ -134,4 +135,5 @@ pub use problem::{QueryProblem, QueryProblemKind};
 pub use reply::{Entry, Header};
 pub use tonic::Code;
 pub use transaction::{Committed, Transaction, TransactionOptions};
+pub use update::Updated;
 pub use watch::{Batch, Event, EventKind, Watch, Watcher};

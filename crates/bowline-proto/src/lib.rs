@@ -18,6 +18,7 @@
 pub mod attributes;
 pub mod kinds;
 pub mod problem;
+pub mod update;
 
 /// Makes a module of a generated package.
 macro_rules! package {

@@ -10,7 +10,9 @@ use bowline_storage::{Index, Value};
 use bowline_core::kv::Entry;
 use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
-use bowline_types::{BlockId, Expected, GraphWrite, Revision, Touched, show_key};
+use bowline_types::{
+    BlockId, Expected, GraphWrite, Revision, Touched, Update, UpdateError, show_key,
+};
 
 use super::index::{IndexChange, IndexProgress, IndexRefusal};
 use super::quota::{QuotaChange, QuotaRefusal};
@@ -174,9 +176,10 @@ impl Command {
             }
             Command::Graph(writes) => writes.iter().map(version_of_write).max().unwrap_or(1),
             Command::Commit(commit) => {
-                let of_graph = |write: &CommitWrite| match write {
-                    CommitWrite::Graph(write) => Some(version_of_write(write)),
-                    _ => None,
+                let of_write = |write: &CommitWrite| match write {
+                    CommitWrite::Graph(write) => version_of_write(write),
+                    CommitWrite::Update { .. } => 9,
+                    _ => 1,
                 };
                 let of_read = |read: &CommitRead| match read {
                     CommitRead::Blocks { .. } => 7,
@@ -184,7 +187,7 @@ impl Command {
                     _ => 1,
                 };
                 let reads = commit.reads.iter().map(of_read);
-                let writes = commit.writes.iter().filter_map(of_graph);
+                let writes = commit.writes.iter().map(of_write);
                 reads.chain(writes).max().unwrap_or(1)
             }
         }
@@ -396,6 +399,7 @@ impl Commit {
         self.writes.iter().any(|write| match write {
             CommitWrite::Put { .. } => true,
             CommitWrite::Graph(write) => takes_space(write),
+            CommitWrite::Update { update, .. } => !update.only_deletes(),
             CommitWrite::Delete { .. } | CommitWrite::DeleteRange { .. } => false,
         })
     }
@@ -481,6 +485,23 @@ pub enum CommitWrite {
     },
     /// A write of a block or an edge.
     Graph(GraphWrite),
+    /// Changes a key by a rule, on the value that it has then: with the earlier writes of the commit, and without regard to
+    /// the read revision, so that it conflicts with nobody.
+    Update {
+        /// The key.
+        key: Vec<u8>,
+        /// The rule.
+        update: Update,
+    },
+}
+
+/// What an update of a commit has made of its key.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpdatedKey {
+    /// Whether it has changed it.
+    pub is_changed: bool,
+    /// The value behind it; `None` when the key is absent.
+    pub value: Option<Value>,
 }
 
 /// The kinds of alarms.
@@ -529,6 +550,8 @@ pub enum Outcome {
         deleted: u64,
         /// Whether it changed anything, and so has a revision.
         is_changed: bool,
+        /// What came of its updates, in their order. Empty on a member without a waiter.
+        updated: Vec<UpdatedKey>,
     },
     /// Of [`Command::Index`].
     Index(IndexProgress),
@@ -631,6 +654,16 @@ pub enum Refusal {
     InvalidKind {
         /// The name, shortened.
         name: String,
+    },
+    /// An update found a value that does not suit it.
+    #[error(
+        "the key {key} cannot be updated so: {source}; put a value that suits, or use another update"
+    )]
+    NotUpdatable {
+        /// The key, escaped.
+        key: Box<str>,
+        /// What does not suit.
+        source: UpdateError,
     },
     /// Something in the transaction's read set or, under snapshot isolation, in its writes was changed since.
     #[error(

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Revision, Value};
+use bowline::{Block, BlockId, Edge, Isolation, LeaseId, Revision, Update, Value};
 use bytes::Bytes;
 
 use crate::codec::required;
@@ -223,6 +223,7 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
         content: b"content"[..].into(),
         attributes: attributes.clone().into_iter().collect(),
     };
+    let update = |update: Update| CommitWrite::Update { key: key(), update };
     let edge = Edge {
         source: a,
         kind: "knows".to_owned(),
@@ -272,6 +273,20 @@ pub(crate) fn replicated_seeds() -> Vec<Vec<u8>> {
                 range_end: behind,
             },
             CommitWrite::Graph(GraphWrite::PutEdge(edge.clone())),
+            update(Update::Add(-1)),
+            update(Update::AddWithin {
+                amount: 1,
+                min: i64::MIN,
+                max: i64::MAX,
+            }),
+            update(Update::Max(300)),
+            update(Update::Min(-300)),
+            update(Update::Append(b"more".to_vec())),
+            update(Update::SetIfAbsent(Vec::new())),
+            update(Update::Swap {
+                expected: None,
+                new: Some(b"new".to_vec()),
+            }),
         ],
     };
     let commands = [

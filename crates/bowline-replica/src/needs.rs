@@ -3,6 +3,7 @@
 //! | a call that | needs |
 //! |---|---|
 //! | reads a range, or compares keys | to read it |
+//! | updates a key by a rule | to write it and to read it |
 //! | puts a key, or deletes a range | to write it; with the previous entries also to read it |
 //! | attaches a key to a lease, or revokes one | to write each key of the lease |
 //! | reads blocks or edges of kinds | to read the kinds; without kinds, all of them |
@@ -262,6 +263,11 @@ fn needs_of_commit<'a, E>(
             CommitWrite::Delete { key } => each(Need::write(key, &[]))?,
             CommitWrite::DeleteRange { key, range_end } => each(Need::write(key, range_end))?,
             CommitWrite::Graph(write) => needs_of_graph(write, each)?,
+            // Its reply has the value.
+            CommitWrite::Update { key, .. } => {
+                each(Need::write(key, &[]))?;
+                each(Need::read(key, &[]))?;
+            }
         }
     }
     Ok(())

@@ -432,6 +432,9 @@ impl From<Refusal> for Fault {
             // The library's text, so that a program reads the same in both places.
             Refusal::MissingBlock { id } => bowline::Error::MissingBlock { id }.into(),
             Refusal::InvalidKind { name } => bowline::Error::InvalidKind { name }.into(),
+            Refusal::NotUpdatable { key, source } => {
+                bowline::Error::NotUpdatable { key, source }.into()
+            }
             other => Fault::Internal(other.to_string()),
         }
     }
@@ -480,6 +483,7 @@ impl From<bowline::Error> for Fault {
             | E::NotSupported { .. } => Fault::Malformed(short(&error)),
             E::Cycle { .. }
             | E::InvalidWeight { .. }
+            | E::NotUpdatable { .. }
             | E::IndexExists { .. }
             | E::BuiltNotUnique { .. } => Fault::Unfit(short(&error)),
             E::NotUnique {

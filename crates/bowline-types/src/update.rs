@@ -151,6 +151,26 @@ impl Update {
         }
     }
 
+    /// The bytes that it has itself, for a budget of memory.
+    ///
+    /// ```
+    /// use bowline_types::Update;
+    ///
+    /// assert!(Update::Append(vec![0; 100]).carried_bytes() >= 100);
+    /// ```
+    #[must_use]
+    pub fn carried_bytes(&self) -> usize {
+        let values = match self {
+            Update::Append(value) | Update::SetIfAbsent(value) => value.len(),
+            Update::Swap { expected, new } => {
+                let values = [expected, new].into_iter().flatten();
+                values.map(Vec::len).sum()
+            }
+            Update::Add(_) | Update::AddWithin { .. } | Update::Max(_) | Update::Min(_) => 0,
+        };
+        size_of::<Update>() + values
+    }
+
     /// Whether it can only delete the key.
     ///
     /// ```

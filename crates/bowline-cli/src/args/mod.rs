@@ -15,6 +15,7 @@ mod keys;
 mod queried;
 mod quota;
 mod serve;
+mod update;
 mod users;
 
 use std::path::PathBuf;
@@ -39,6 +40,7 @@ pub use queried::Queried;
 pub(crate) use queried::{Shown, Statement};
 pub use quota::Quota;
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
+pub use update::{Change, UpdateKey};
 pub(crate) use users::name_and_password;
 pub use users::{Allowed, Auth, Hidden, Keys, NewPassword, Role, User};
 
@@ -185,6 +187,17 @@ pub enum Command {
   bowline cas leader 0 node-1
   bowline cas counter 7 8")]
     Cas(Cas),
+    /// Change a key by a rule, on the value that it has then: a counter, a maximum, an append, a swap
+    ///
+    /// Never conflicts, however many do the same. Numbers are written in decimal; an absent key counts as
+    /// 0. The key stays attached to its lease. If bounds, `set-if-absent` or `swap` do not allow it, nothing is written,
+    /// and the exit code is 3.
+    #[command(after_help = "Examples:
+  bowline update jobs/next add 1
+  bowline update seats add -1 --min 0
+  bowline update leader set-if-absent node-1
+  bowline update state swap --expected idle --new busy")]
+    Update(UpdateKey),
     /// Grant, keep alive, revoke and list leases
     #[command(
         subcommand,

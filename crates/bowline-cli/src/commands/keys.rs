@@ -1,4 +1,4 @@
-//! `put`, `get`, `del`, `range`, `history`, `watch`, `cas`.
+//! `put`, `get`, `del`, `range`, `history`, `watch`, `cas`, `update`.
 
 use std::path::Path;
 
@@ -252,4 +252,28 @@ pub(crate) fn cas(context: &mut Context<'_, '_>, args: &args::Cas) -> Result<(),
     let revision = target.compare_and_swap(key, expected, value)?;
     target.close()?;
     context.record(&[("revision", revision.into())])
+}
+
+pub(crate) fn update(context: &mut Context<'_, '_>, args: &args::UpdateKey) -> Result<(), Failure> {
+    let key = decode(args.encoding, &args.key)?;
+    let update = args.change.update(args.encoding).map_err(usage)?;
+    let target = Target::open_to_write(context, args.write.durability, KEYS_TIMEOUT)?;
+    let (revision, changed, found) = target.update(key, update)?;
+    target.close()?;
+    let found = found.map_or(Field::Absent, Field::Bytes);
+    context.record(&[
+        ("revision", revision.into()),
+        ("changed", Field::Flag(changed)),
+        ("value", found),
+    ])?;
+    match changed || !args.change.has_condition() {
+        true => Ok(()),
+        false => {
+            let text = format!(
+                "nothing was written: the value of {} does not allow it",
+                args.key
+            );
+            Err(Failure::new(Exit::Conflict, text))
+        }
+    }
 }

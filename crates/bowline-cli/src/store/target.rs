@@ -8,7 +8,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use bowline::{Expected, Lease, LeaseId, Range, Revision, Value, Version};
+use bowline::{Expected, Lease, LeaseId, Range, Revision, Update, Value, Version};
 use bowline_client::graph::GraphWrite;
 use bowline_client::{Compare, Error, KeyRange, Operation, OperationReply, ReadLevel};
 
@@ -142,6 +142,26 @@ impl Target {
                 Ok(remote.wait(put)?.header.revision)
             }
         }
+    }
+
+    /// Updates a key; gives the revision, whether it was changed, and its value.
+    pub(crate) fn update(
+        &self,
+        key: Vec<u8>,
+        update: Update,
+    ) -> Result<(Revision, bool, Option<Vec<u8>>), Failure> {
+        Ok(match self {
+            Target::Local(db) => {
+                let updated = db.to_write()?.update(key, update)?;
+                let value = updated.value.map(|value| value.to_vec());
+                (updated.revision, updated.changed, value)
+            }
+            Target::Remote(remote) => {
+                let updated = remote.wait(remote.client.update(key, update))?;
+                let value = updated.value.map(Vec::from);
+                (updated.header.revision, updated.changed, value)
+            }
+        })
     }
 
     /// Puts a key if it is as expected; gives the revision.

@@ -45,6 +45,9 @@ const ERRORS: &[(&str, i32)] = &[
     ("cas k 99 x", 3),
     ("cas k 0 x", 3),
     ("lease grant 1h --id 1f", 3),
+    ("update k set-if-absent x", 3),
+    ("update k swap --expected x --new y", 3),
+    ("update none add -1 --min 0", 3),
     ("block put e --kind mailbox --attr mail=x", 3),
     ("graph index create mailbox mail", 3),
     // Revisions that cannot be read.
@@ -58,6 +61,7 @@ const ERRORS: &[(&str, i32)] = &[
     ("compact 999", 4),
     ("compact 2", 4),
     // Input that is not acceptable.
+    ("update k add 1", 4),
     ("range z a", 4),
     ("graph order", 4),
     ("graph path a b --weight km", 4),

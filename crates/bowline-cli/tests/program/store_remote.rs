@@ -43,6 +43,36 @@ fn the_past_and_leases_are_the_same_for_a_directory_and_a_server() {
     served.both("get b", 1);
 }
 
+#[test]
+fn updates_are_the_same_for_a_directory_and_a_server() {
+    let served = Served::start();
+    let update = |line: &str, changed: bool, value: Option<&str>| {
+        let told = served.both(&format!("-o json update {line}"), 0);
+        let told: serde_json::Value = serde_json::from_str(told.trim()).unwrap();
+        assert_eq!(
+            (told["changed"].as_bool(), told["value"].as_str()),
+            (Some(changed), value)
+        );
+    };
+    update("n add 5", true, Some("5"));
+    update("n add -7", true, Some("-2"));
+    update("n max -3", false, Some("-2"));
+    update("n max 4", true, Some("4"));
+    update("n min 3", true, Some("3"));
+    update("n add -3 --min 0 --max 9", true, Some("0"));
+    update("n append 1", true, Some("01"));
+    update("n swap --expected 01 --new 1", true, Some("1"));
+    update("n swap --expected 1", true, None);
+    update("n set-if-absent -1", true, Some("-1"));
+    update("--hex 6e append 30", true, Some("-10"));
+    // It stays attached to its lease.
+    served.both("-o json lease grant 61500ms --id 7", 0);
+    served.both("put leased 1 --lease 7", 0);
+    update("leased add 1", true, Some("2"));
+    served.both("lease revoke 7", 0);
+    served.both("get leased", 1);
+}
+
 /// To say how many keys went with a lease, its keys were read before it was ended: the count was that of another
 /// moment, and a lease with more keys than a reply holds could not be ended, nor any lease be listed beside it.
 /// Found by review.

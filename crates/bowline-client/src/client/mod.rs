@@ -20,7 +20,10 @@ use crate::graph::{GraphClient, Query};
 use crate::kv::{Delete, Get, Put, Txn};
 use crate::settings::Settings;
 use crate::watch::{Hubs, Watch};
-use crate::{History, KeyRange, Result, Transaction, TransactionOptions, transaction};
+use crate::{
+    History, KeyRange, Result, Transaction, TransactionOptions, Update, Updated, transaction,
+    update,
+};
 
 /// A client of a server or a cluster. Cloning it is cheap, and clones share connections.
 ///
@@ -253,6 +256,29 @@ impl Client {
     ) -> Result<T> {
         let options = TransactionOptions::default();
         self.transact_with(options, body).await
+    }
+
+    /// Changes a key by a rule, on the value that it has when its turn in the order of all changes comes: a counter, a bounded
+    /// one, the largest or smallest number, an append, a value if there is none, or one value for another. It never conflicts,
+    /// and callers of one key do not wait for one another. The key stays attached to its lease.
+    ///
+    /// ```no_run
+    /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
+    /// use bowline_client::Update;
+    ///
+    /// let job = client.update("jobs/next", Update::Add(1)).await?;
+    /// println!("job {:?} is ours alone", job.value);
+    /// let seat = client.update("seats", Update::AddWithin { amount: -1, min: 0, max: 100 }).await?;
+    /// println!("{}", if seat.changed { "a seat" } else { "none left" });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EmptyKey`; `Refused` when the value is not a number, or the sum does not fit into 64 bits; `UnknownOutcome` when no
+    /// answer came: it may have been done; those of [any change](crate::Error#errors-of-any-change).
+    pub async fn update(&self, key: impl Into<Bytes>, change: Update) -> Result<Updated> {
+        update::update(&self.caller, key.into(), change).await
     }
 
     /// [`Client::transact`] with another isolation or level.

@@ -265,6 +265,7 @@ pub fn command_bytes(command: &Command) -> usize {
                 CommitWrite::Delete { key } => key.len(),
                 CommitWrite::DeleteRange { key, range_end } => key.len() + range_end.len(),
                 CommitWrite::Graph(write) => 48 + graph_write(write),
+                CommitWrite::Update { key, update } => key.len() + update.carried_bytes(),
             };
             let expectations = commit.expectations.iter();
             commit.reads.iter().map(read).sum::<usize>()

@@ -8,7 +8,7 @@ use bowline_core::lease::{LeaseId, LeaseLeft};
 use bowline_core::options::Isolation;
 use bowline_storage::Value;
 use bowline_storage::codec::Reader;
-use bowline_types::Revision;
+use bowline_types::{Revision, Update};
 use bytes::Bytes;
 
 use super::format::{
@@ -17,8 +17,9 @@ use super::format::{
     TAG_BY_AT, TAG_COMMIT, TAG_COMPACT, TAG_GRAPH, TAG_INDEX, TAG_LEASE_CHECKPOINT,
     TAG_LEASE_DELETE_KEYS, TAG_LEASE_EXPIRE, TAG_LEASE_EXPIRE_GRANTED, TAG_LEASE_GRANT,
     TAG_LEASE_REMAINING, TAG_LEASE_REVOKE, TAG_QUOTA, TAG_TOKENS, TAG_TXN, TAG_UNBOUNDED_TXN,
-    TAG_USERS, TXN_DEPTH_MAX, WITH_INDEXES, WITH_QUOTAS, WRITE_DELETE, WRITE_DELETE_RANGE,
-    WRITE_GRAPH, WRITE_PUT,
+    TAG_USERS, TXN_DEPTH_MAX, UPDATE_ADD, UPDATE_ADD_WITHIN, UPDATE_APPEND, UPDATE_MAX, UPDATE_MIN,
+    UPDATE_SET_IF_ABSENT, UPDATE_SWAP, WITH_INDEXES, WITH_QUOTAS, WRITE_DELETE, WRITE_DELETE_RANGE,
+    WRITE_GRAPH, WRITE_PUT, WRITE_UPDATE,
 };
 use crate::command::{
     AlarmKind, Command, Commit, CommitRead, CommitWrite, Compare, DeleteRangeOp, Expectation, Op,
@@ -286,7 +287,38 @@ impl<'a> Decoder<'a> {
                 range_end: self.bytes()?,
             },
             WRITE_GRAPH => CommitWrite::Graph(self.graph_write()?),
+            WRITE_UPDATE => CommitWrite::Update {
+                key: self.bytes()?,
+                update: self.update()?,
+            },
             _ => return Err("a write that is unknown"),
+        })
+    }
+
+    fn update(&mut self) -> Decoded<Update> {
+        Ok(match self.u8()? {
+            UPDATE_ADD => Update::Add(self.signed()?),
+            UPDATE_ADD_WITHIN => Update::AddWithin {
+                amount: self.signed()?,
+                min: self.signed()?,
+                max: self.signed()?,
+            },
+            UPDATE_MAX => Update::Max(self.signed()?),
+            UPDATE_MIN => Update::Min(self.signed()?),
+            UPDATE_APPEND => Update::Append(self.bytes()?),
+            UPDATE_SET_IF_ABSENT => Update::SetIfAbsent(self.bytes()?),
+            UPDATE_SWAP => {
+                let flags = self.flags(3)?;
+                let mut value = |flag: u8| match flags & flag {
+                    0 => Ok(None),
+                    _ => self.bytes().map(Some),
+                };
+                Update::Swap {
+                    expected: value(1)?,
+                    new: value(2)?,
+                }
+            }
+            _ => return Err("an update that is unknown"),
         })
     }
 

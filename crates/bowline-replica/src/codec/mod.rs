@@ -11,7 +11,9 @@
 //!            | writes: count, each |
 //! read       | kind u8: 1 key, 2 range, 3 block, 4 edge, 5 edges out, 6 edges in, 7 blocks, 8 entries of an index |
 //!            | its fields |
-//! write      | kind u8: 1 put, 2 delete, 3 delete range, 4 of the graph | its fields |
+//! write      | kind u8: 1 put, 2 delete, 3 delete range, 4 of the graph, 5 update | its fields |
+//! update     | key | kind u8: 1 add, 2 add within, 3 max, 4 min, 5 append, 6 set if absent, 7 swap |
+//!            | its fields; of a swap: which values u8: 1 expected, 2 new | each |
 //! graph      | kind u8: 1 block, 2 no block, 3 edge, 4 no edge, 5 block and 6 edge with typed values,
 //!            | 7 block of no kind or of several | its fields |
 //! ```
@@ -44,6 +46,7 @@ use super::index::put_index_change;
 use super::quota::put_quota_change;
 use bowline_core::lease::LeaseLeft;
 use bowline_core::options::Isolation;
+use bowline_types::Update;
 use decoder::Decoder;
 pub use format::{COMMANDS_MAX, TXN_DEPTH_MAX};
 use format::{
@@ -51,13 +54,15 @@ use format::{
     READ_EDGES_OUT, READ_ENTRIES, READ_KEY, READ_RANGE, TAG_ALARM, TAG_BY, TAG_BY_AT, TAG_COMMIT,
     TAG_COMPACT, TAG_GRAPH, TAG_INDEX, TAG_LEASE_CHECKPOINT, TAG_LEASE_DELETE_KEYS,
     TAG_LEASE_EXPIRE, TAG_LEASE_EXPIRE_GRANTED, TAG_LEASE_GRANT, TAG_LEASE_REMAINING,
-    TAG_LEASE_REVOKE, TAG_QUOTA, TAG_TOKENS, TAG_TXN, TAG_UNBOUNDED_TXN, TAG_USERS, WITH_INDEXES,
-    WITH_QUOTAS, WRITE_DELETE, WRITE_DELETE_RANGE, WRITE_GRAPH, WRITE_PUT,
+    TAG_LEASE_REVOKE, TAG_QUOTA, TAG_TOKENS, TAG_TXN, TAG_UNBOUNDED_TXN, TAG_USERS, UPDATE_ADD,
+    UPDATE_ADD_WITHIN, UPDATE_APPEND, UPDATE_MAX, UPDATE_MIN, UPDATE_SET_IF_ABSENT, UPDATE_SWAP,
+    WITH_INDEXES, WITH_QUOTAS, WRITE_DELETE, WRITE_DELETE_RANGE, WRITE_GRAPH, WRITE_PUT,
+    WRITE_UPDATE,
 };
 use graph_writes::put_graph_write;
 
 /// The newest command version that this program encodes and decodes.
-pub const COMMAND_VERSION: u8 = 8;
+pub const COMMAND_VERSION: u8 = 9;
 
 /// Bytes that are not commands of a known version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -352,6 +357,43 @@ fn put_write(write: &CommitWrite, out: &mut Vec<u8>) {
         CommitWrite::Graph(write) => {
             out.push(WRITE_GRAPH);
             put_graph_write(write, out);
+        }
+        CommitWrite::Update { key, update } => {
+            out.push(WRITE_UPDATE);
+            put_bytes(out, key);
+            put_update(update, out);
+        }
+    }
+}
+
+fn put_update(update: &Update, out: &mut Vec<u8>) {
+    let mut numbers = |tag: u8, numbers: &[i64]| {
+        out.push(tag);
+        numbers
+            .iter()
+            .for_each(|number| put_varint(out, *number as u64));
+    };
+    match update {
+        Update::Add(amount) => numbers(UPDATE_ADD, &[*amount]),
+        Update::AddWithin { amount, min, max } => {
+            numbers(UPDATE_ADD_WITHIN, &[*amount, *min, *max]);
+        }
+        Update::Max(least) => numbers(UPDATE_MAX, &[*least]),
+        Update::Min(most) => numbers(UPDATE_MIN, &[*most]),
+        Update::Append(more) => {
+            out.push(UPDATE_APPEND);
+            put_bytes(out, more);
+        }
+        Update::SetIfAbsent(value) => {
+            out.push(UPDATE_SET_IF_ABSENT);
+            put_bytes(out, value);
+        }
+        Update::Swap { expected, new } => {
+            out.push(UPDATE_SWAP);
+            out.push(u8::from(expected.is_some()) | u8::from(new.is_some()) << 1);
+            for value in [expected, new].into_iter().flatten() {
+                put_bytes(out, value);
+            }
         }
     }
 }

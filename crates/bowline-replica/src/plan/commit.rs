@@ -17,13 +17,14 @@
 //! - No key is visited twice for the read ranges, nor for the deleted ones, however often a commit names it
 //!   (`walked.rs`).
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bowline_storage::{TreeId, Value};
 
 use super::{Planner, Stop};
-use crate::command::{Commit, CommitRead, CommitWrite, Outcome, PutOp, Refusal};
+use crate::command::{Commit, CommitRead, CommitWrite, Outcome, PutOp, Refusal, UpdatedKey};
 use crate::index::IndexRefusal;
 use crate::overlay::Overlay;
 use crate::range::{Span, for_each};
@@ -31,27 +32,29 @@ use crate::walked::Walked;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, BlockId};
 use bowline_core::index::block_of_entry;
+use bowline_core::kv::record;
+use bowline_core::lease::LeaseId;
 use bowline_core::trees;
 use bowline_core::write;
 use bowline_core::write::lookup::Lookup;
 use bowline_core::write::mutation::Action;
 use bowline_core::write::previous::Previous;
 use bowline_core::write::validate::{self, Reliance, Violation};
-use bowline_types::{EdgeKey, GraphWrite, Revision, Touched};
+use bowline_types::{EdgeKey, GraphWrite, NewValue, Revision, Touched, Update};
 use bytes::Bytes;
 
 /// The final writes of keys. Each key is in at most one of both.
 #[derive(Default)]
 struct Keys<'c> {
     /// Values with their leases.
-    puts: BTreeMap<Vec<u8>, (&'c Value, i64)>,
+    puts: BTreeMap<Vec<u8>, (Cow<'c, Value>, i64)>,
     deleted: BTreeSet<Vec<u8>>,
     /// Spans whose keys have all been visited.
     walked: Walked,
 }
 
 impl<'c> Keys<'c> {
-    fn put(&mut self, key: &[u8], value: &'c Value, lease: i64) {
+    fn put(&mut self, key: &[u8], value: Cow<'c, Value>, lease: i64) {
         self.deleted.remove(key);
         self.puts.insert(key.to_vec(), (value, lease));
     }
@@ -82,11 +85,19 @@ impl<'c> Keys<'c> {
     }
 
     /// In the order of the keys.
-    fn into_sorted(self) -> BTreeMap<Vec<u8>, Option<(&'c Value, i64)>> {
+    fn into_sorted(self) -> BTreeMap<Vec<u8>, Option<(Cow<'c, Value>, i64)>> {
         let deleted = self.deleted.into_iter().map(|key| (key, None));
         let puts = self.puts.into_iter().map(|(key, put)| (key, Some(put)));
         deleted.chain(puts).collect()
     }
+}
+
+/// The updates of a commit.
+#[derive(Default)]
+struct Updates {
+    made: Vec<UpdatedKey>,
+    /// The bytes of the values that they have read and made.
+    bytes: u64,
 }
 
 /// The unchanged spans of each tree.
@@ -103,10 +114,11 @@ impl Planner<'_> {
             self.allow(validate::check_revision(&self.lookup(), key, expected))?;
         }
         let mut keys = Keys::default();
+        let mut updates = Updates::default();
         for write in &commit.writes {
             match write {
                 CommitWrite::Put { key, value, lease } => {
-                    keys.put(key, value, *lease);
+                    keys.put(key, Cow::Borrowed(value), *lease);
                 }
                 CommitWrite::Delete { key } => {
                     keys.delete(key.clone());
@@ -117,12 +129,16 @@ impl Planner<'_> {
                 CommitWrite::Graph(write) => {
                     self.graph_write(write)?;
                 }
+                CommitWrite::Update { key, update } => {
+                    self.update(key, update, &mut keys, &mut updates)?;
+                }
             }
         }
         let deleted = self.write_keys(keys)?;
         Ok(Outcome::Committed {
             deleted,
             is_changed: self.writer.journal.is_numbered,
+            updated: updates.made,
         })
     }
 
@@ -201,6 +217,8 @@ impl Planner<'_> {
             CommitWrite::DeleteRange { key, range_end } => {
                 self.check_keys(key, range_end, since, unchanged)
             }
+            // It depends on the newest value, and not on what was read.
+            CommitWrite::Update { .. } => Ok(()),
             CommitWrite::Graph(write) => match write {
                 GraphWrite::PutBlock(block) => {
                     self.check_point(trees::BLOCK, &graph::block_key(block.id), since)
@@ -345,6 +363,60 @@ impl Planner<'_> {
 
     // --- writes of keys ---
 
+    /// Updates a key that has had the earlier writes of the commit. It stays attached to its lease.
+    fn update(
+        &self,
+        key: &[u8],
+        update: &Update,
+        keys: &mut Keys<'_>,
+        updates: &mut Updates,
+    ) -> Result<(), Stop> {
+        let (value, lease) = match keys.puts.get(key) {
+            Some((value, lease)) => (Some(Value::clone(value)), *lease),
+            None if keys.deleted.contains(key) => (None, 0),
+            None => {
+                let entry = self
+                    .engine
+                    .read_since(trees::KV, key, 0, |found| record::entry_of(key, found))
+                    .map_err(Error::from)??;
+                let lease = LeaseId::number_of(entry.as_ref().and_then(|entry| entry.lease));
+                (entry.map(|entry| entry.value), lease)
+            }
+        };
+        let made = update.apply(value.as_deref());
+        let made = made.map_err(|source| Refusal::NotUpdatable {
+            key: show_key(key).into(),
+            source,
+        })?;
+        let new_bytes = match &made {
+            NewValue::Put(new) => new.len(),
+            _ => 0,
+        };
+        let (size, limit) = (&mut updates.bytes, self.writes_max);
+        *size += (value.as_ref().map_or(0, |value| value.len()) + new_bytes) as u64;
+        if *size > limit {
+            let size = *size;
+            return Err(Refusal::TooManyWrites { size, limit }.into());
+        }
+        let is_changed = made != NewValue::Unchanged;
+        let value = match made {
+            NewValue::Unchanged => value,
+            NewValue::Put(new) => {
+                let new = Value::copy_from(&new);
+                keys.put(key, Cow::Owned(new.clone()), lease);
+                Some(new)
+            }
+            NewValue::Delete => {
+                keys.delete(key.to_vec());
+                None
+            }
+        };
+        if self.wants_reply {
+            updates.made.push(UpdatedKey { is_changed, value });
+        }
+        Ok(())
+    }
+
     /// Adds the deletion of every key of a span that exists, or was put before.
     fn delete_span(&self, span: &Span, keys: &mut Keys<'_>) -> Result<(), Stop> {
         keys.delete_puts(span);
@@ -384,7 +456,7 @@ impl Planner<'_> {
                 Some((value, lease)) => {
                     let put = PutOp {
                         key,
-                        value: value.clone(),
+                        value: value.into_owned(),
                         lease,
                         ..PutOp::default()
                     };

@@ -269,3 +269,17 @@ fn commands_of_one_user_share_its_name() {
     assert_eq!(name(0), name(1));
     assert_ne!(name(1), name(5));
 }
+
+#[test]
+fn an_update_needs_the_ninth_version() {
+    for update in [Update::Add(1), Update::Append(Vec::new())] {
+        let commit = Commit {
+            writes: vec![CommitWrite::Update {
+                key: b"k".to_vec(),
+                update,
+            }],
+            ..Commit::default()
+        };
+        assert_eq!(Command::Commit(commit).version(), 9);
+    }
+}

@@ -52,6 +52,7 @@ use super::*;
 use bowline::{ChangeKind, Direction, Range, Value, Watcher};
 use bowline_core::graph::{Block, BlockId, BlockKinds, Edge};
 use bowline_core::options::{Background, BlobOptions, History, Isolation};
+use bowline_types::Update;
 
 /// A member: its database and its log, whose entries are commands only.
 struct Member {
@@ -389,6 +390,17 @@ fn command() -> impl Strategy<Value = Command> {
                 target,
             })),
         ];
+    let update = || {
+        prop_oneof![
+            (-3i64..4).prop_map(Update::Add),
+            (0usize..400).prop_map(|len| Update::Append(vec![b'u'; len])),
+            Just(Update::SetIfAbsent(b"7".to_vec())),
+            Just(Update::Swap {
+                expected: Some(b"7".to_vec()),
+                new: None,
+            }),
+        ]
+    };
     let range_end = end.clone();
     let read = prop_oneof![
         3 => key().prop_map(CommitRead::Key),
@@ -413,6 +425,7 @@ fn command() -> impl Strategy<Value = Command> {
         1 => (key(), range_end)
             .prop_map(|(key, range_end)| CommitWrite::DeleteRange { key, range_end }),
         2 => write.clone().prop_map(CommitWrite::Graph),
+        2 => (key(), update()).prop_map(|(key, update)| CommitWrite::Update { key, update }),
     ];
     let expectation = (key(), 0u64..9).prop_map(|(key, mod_revision)| Expectation {
         key,

@@ -317,6 +317,7 @@ impl Both {
             Ok(Outcome::Committed {
                 deleted,
                 is_changed: true,
+                ..
             }) => End::Committed {
                 revision: reply.revision,
                 deleted,
@@ -331,8 +332,9 @@ impl Both {
     fn write_alone(&mut self) {
         let (key, lease) = (self.key(), self.lease());
         let value = Value::from(self.random.u64(..).to_string().as_str());
-        match self.random.u8(0..3) {
-            0 => {
+        match self.random.u8(0..4) {
+            0 => self.update_alone(key, &value),
+            1 => {
                 let of_library = match LeaseId::new(lease) {
                     Some(lease) => self.db.put_with_lease(&key, &value, lease),
                     None => self.db.put(&key, &value),
@@ -346,7 +348,7 @@ impl Both {
                 let reply = self.member.run(&[txn_of(vec![Op::Put(put)])]).pop();
                 assert_eq!(of_library.is_ok(), reply.unwrap().result.is_ok());
             }
-            1 => {
+            2 => {
                 self.db.delete(&key).unwrap();
                 let delete = DeleteRangeOp {
                     key,
@@ -377,6 +379,52 @@ impl Both {
                 let of_cluster = self.member_end(Command::Commit(commit));
                 assert_eq!(of_library.is_ok(), of_cluster != End::Refused);
             }
+        }
+    }
+
+    fn update_alone(&mut self, key: Vec<u8>, value: &Value) {
+        let value = value.to_vec();
+        let number = self.random.i64(-5..6);
+        let update = match self.random.u8(0..8) {
+            0 => Update::Add(number),
+            1 => Update::AddWithin {
+                amount: number,
+                min: 0,
+                max: 10,
+            },
+            2 => Update::Max(number),
+            3 => Update::Min(number),
+            4 => Update::Append(b"0".to_vec()),
+            5 => Update::SetIfAbsent(value),
+            which => {
+                let present = self.db.get(&key).unwrap().map(|value| value.to_vec());
+                let new = (which == 6).then_some(value);
+                Update::Swap {
+                    expected: present.filter(|_| self.random.u8(0..4) > 0),
+                    new,
+                }
+            }
+        };
+        let of_library = self.db.update(&key, update.clone());
+        let commit = Commit {
+            writes: vec![CommitWrite::Update {
+                key,
+                update: update.clone(),
+            }],
+            ..Commit::default()
+        };
+        let reply = self.member.run(&[Command::Commit(commit)]).pop().unwrap();
+        match (of_library, reply.result) {
+            (Ok(of_library), Ok(Outcome::Committed { updated, .. })) => {
+                assert_eq!(of_library.revision, reply.revision, "{update:?}");
+                let expected = UpdatedKey {
+                    is_changed: of_library.changed,
+                    value: of_library.value,
+                };
+                assert_eq!(updated, [expected], "{update:?}");
+            }
+            (Err(Error::NotUpdatable { .. }), Err(Refusal::NotUpdatable { .. })) => {}
+            other => panic!("{update:?}: {other:?}"),
         }
     }
 

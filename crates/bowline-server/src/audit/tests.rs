@@ -8,6 +8,7 @@ use bowline::vfs::{OsVfs, read_file};
 use bowline_client::{Client, KeyRange};
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1;
+use bowline_proto::v1::transaction_write::Write;
 use bowline_replica::{Caller, Grant, Permission, UsersChange};
 use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
 use prost::Message;
@@ -153,10 +154,14 @@ fn no_value_no_attribute_and_no_password_is_written() {
         value: secret(),
         ..Default::default()
     };
+    let update = v1::KeyUpdate {
+        key: "u".into(),
+        change: Some(v1::key_update::Change::Append(secret())),
+    };
     let commit = v1::CommitRequest {
-        writes: vec![v1::TransactionWrite {
-            write: Some(v1::transaction_write::Write::Put(commit_put)),
-        }],
+        writes: [Write::Put(commit_put), Write::Update(update)]
+            .map(|write| v1::TransactionWrite { write: Some(write) })
+            .into(),
         ..Default::default()
     };
     let login = pb::AuthenticateRequest {
@@ -221,7 +226,11 @@ fn no_value_no_attribute_and_no_password_is_written() {
             r#""op":"compare","key":"k""#,
         ),
         (Method::GraphWrite, write_of(write), r#""kind":"kind""#),
-        (Method::StoreCommit, commit.encode_to_vec(), r#""key":"k""#),
+        (
+            Method::StoreCommit,
+            commit.encode_to_vec(),
+            r#"{"op":"put","key":"k"},{"op":"update","key":"u"}"#,
+        ),
         (
             Method::Authenticate,
             login.encode_to_vec(),

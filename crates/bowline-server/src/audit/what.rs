@@ -540,6 +540,7 @@ fn commit(request: &v1::CommitRequest, out: &mut Details) {
             Some(W::Delete(key)) => out.key("delete", key, b""),
             Some(W::DeleteRange(range)) => out.key("delete", &range.key, &range.range_end),
             Some(W::Graph(write)) => graph_write(write, out),
+            Some(W::Update(update)) => out.key("update", &update.key, b""),
             None => {}
         }
     }

@@ -7,8 +7,9 @@ use std::ops::Bound;
 
 use bowline::{Entry, Isolation, Range, Version};
 use bowline::{LeaseId, Revision};
+use bowline_proto::update;
 use bowline_proto::v1 as pb;
-use bowline_replica::{Commit, CommitRead, CommitWrite, Expectation, Touched};
+use bowline_replica::{Commit, CommitRead, CommitWrite, Expectation, Touched, UpdatedKey};
 use bytes::Bytes;
 use pb::conflict::What;
 use pb::transaction_read::Read;
@@ -135,15 +136,29 @@ fn write(write: pb::TransactionWrite) -> Result<CommitWrite, Fault> {
             CommitWrite::DeleteRange { key, range_end }
         }
         Some(Write::Graph(write)) => CommitWrite::Graph(graph::write(write)?),
+        Some(Write::Update(update)) => CommitWrite::Update {
+            key: key(update.key)?,
+            update: update::of_wire(update.change).ok_or(Fault::Invalid(
+                "an update says nothing that this server knows: add, add_within, max, min, append, set_if_absent or swap",
+            ))?,
+        },
         None => {
             return Err(Fault::Invalid(
-                "a write says nothing that this server knows: put or delete a key, a range, a block or an edge",
+                "a write says nothing that this server knows: put, update or delete a key, delete a range, put or delete a block or an edge",
             ));
         }
     })
 }
 
 // --- replies ---
+
+/// What came of an update.
+pub(crate) fn updated(updated: UpdatedKey) -> pb::KeyUpdated {
+    pb::KeyUpdated {
+        changed: updated.is_changed,
+        value: updated.value.map(Bytes::from),
+    }
+}
 
 /// An entry; without its value when the request asked for keys only.
 pub(crate) fn entry(entry: Entry, keys_only: bool) -> pb::Entry {

@@ -274,9 +274,11 @@ impl Store for StoreService {
             Ok(Outcome::Committed {
                 deleted,
                 is_changed,
+                updated,
             }) => ReplyOutcome::Committed(pb::Committed {
                 changed: is_changed,
                 deleted,
+                updated: updated.into_iter().map(convert::updated).collect(),
             }),
             Ok(_) => {
                 let text = "the reply does not belong to the request".to_owned();

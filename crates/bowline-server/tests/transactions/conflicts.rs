@@ -1,9 +1,11 @@
 //! What transactions guarantee, and what each of their reads conflicts with.
 
+use std::time::Duration;
+
 use bowline_client::graph::{Block, BlockId, Direction, Edge, EdgeKey};
 use bowline_client::{
     Client, Committed, Error, Expected, Isolation, KeyRange, Result, Touched, Transaction,
-    TransactionOptions,
+    TransactionOptions, Update,
 };
 use bowline_testing::lease_id;
 
@@ -341,4 +343,38 @@ async fn the_past_of_a_key_is_told_newest_first_and_up_to_a_revision() {
     assert!(many.is_sorted_by(|a, b| a.revision > b.revision));
     let past = client.history("k").revision(first).await;
     assert!(matches!(past, Err(Error::Compacted { .. })), "{past:?}");
+}
+
+/// Each caller is told a value of its own: no update is lost, and none is done twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_of_one_key_by_all_members_clients_are_all_done_once() {
+    const CALLERS: usize = 6;
+    const UPDATES: usize = 20;
+    let cluster = Cluster::start(3).await;
+    // Members announce what they can read when they have started.
+    let known = || Update::SetIfAbsent(Vec::new());
+    while let Err(error) = cluster.client_of(0).update("known", known()).await {
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut callers = tokio::task::JoinSet::new();
+    for caller in 0..CALLERS {
+        let client = cluster.client_of(caller % 3);
+        callers.spawn(async move {
+            let mut told = Vec::new();
+            for _ in 0..UPDATES {
+                let updated = client.update("counter", Update::Add(1)).await.unwrap();
+                assert!(updated.changed);
+                let number = String::from_utf8(updated.value.unwrap().into()).unwrap();
+                told.push(number.parse::<usize>().unwrap());
+            }
+            told
+        });
+    }
+    let mut told: Vec<usize> = callers.join_all().await.concat();
+    told.sort_unstable();
+    let all: Vec<usize> = (1..=CALLERS * UPDATES).collect();
+    assert_eq!(told, all);
+    let entry = cluster.client_of(0).get("counter").await.unwrap();
+    assert_eq!(entry.entry().unwrap().version, all.len() as u64);
 }

@@ -1,7 +1,9 @@
 //! What the service refuses before anything is read or proposed.
 
+use bowline_client::{Error, Update};
 use bowline_proto::v1 as pb;
 use bytes::Bytes;
+use pb::key_update::Change;
 use pb::store_client::StoreClient;
 use pb::transaction_read::Read;
 use pb::transaction_write::Write;
@@ -15,6 +17,11 @@ fn read(read: Read) -> Vec<pb::TransactionRead> {
 
 fn write(write: Write) -> Vec<pb::TransactionWrite> {
     vec![pb::TransactionWrite { write: Some(write) }]
+}
+
+fn update(key: &'static str, change: Option<Change>) -> Vec<pb::TransactionWrite> {
+    let key = key.into();
+    write(Write::Update(pb::KeyUpdate { key, change }))
 }
 
 fn put(key: &'static str) -> Vec<pb::TransactionWrite> {
@@ -86,6 +93,14 @@ async fn what_could_never_succeed_is_refused_with_what_to_do() {
                 vec![pb::TransactionWrite::default()],
             ),
             "a write says nothing",
+        ),
+        (
+            commit(0, Vec::new(), update("", Some(Change::Add(1)))),
+            "key is not provided",
+        ),
+        (
+            commit(0, Vec::new(), update("k", None)),
+            "an update says nothing",
         ),
         (unknown, "isolation is not known"),
     ] {
@@ -172,4 +187,30 @@ async fn a_range_comes_in_parts_forwards_and_backwards_and_says_whether_there_is
     let mut stream = store.range(empty).await.unwrap().into_inner();
     let only = stream.message().await.unwrap().unwrap();
     assert!(only.is_last && only.entries.is_empty());
+}
+
+/// An update that does not suit is refused with the rest of its commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_update_of_what_is_no_number_is_refused() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client_of(0);
+    let mut store = StoreClient::new(client.channel());
+    client.put("k", "words").await.unwrap();
+    let newest = client.put("full", i64::MAX.to_string()).await.unwrap();
+    let newest = newest.header.revision;
+    for (key, said) in [("k", "whole number"), ("full", "does not fit")] {
+        let mut writes = put("other");
+        writes.extend(update(key, Some(Change::Add(1))));
+        let commit = pb::CommitRequest {
+            writes,
+            ..pb::CommitRequest::default()
+        };
+        let (code, text) = refused(store.commit(commit).await);
+        assert_eq!(code, Code::FailedPrecondition, "{text}");
+        assert!(text.contains(said) && text.contains(key), "{text}");
+        let error = client.update(key, Update::Add(1)).await.unwrap_err();
+        assert!(matches!(error, Error::Refused { .. }), "{error:?}");
+    }
+    let read = client.get("other").await.unwrap();
+    assert_eq!((read.value(), read.header.revision), (None, newest));
 }

@@ -506,25 +506,21 @@ fn conflicts<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
     ]
 }
 
-/// Threads that read a key and write it, in one transaction; those that conflict are counted.
+/// Threads that read a key and write it, in one transaction, by [`Db::transact`]; attempts that conflict are counted.
 fn contend(db: &Db, turn: Turn, threads: usize, is_same: bool) -> Fallible<Sample> {
     let (before, lost) = (db.revision(), AtomicU64::new(0));
     let timed: Timed = run_on(threads, turn.sample, 1, |thread| {
         let number = if is_same { 7 } else { 10 + thread as u64 };
         let lost = &lost;
         Ok(move || {
-            loop {
-                let mut tx = db.begin();
-                check(tx.get(key(number))?.is_some(), "a key is missing")?;
-                tx.put(key(number), value(number))?;
-                match tx.commit() {
-                    Ok(_) => return Ok(()),
-                    Err(error) if is_conflict(&error) => {
-                        lost.fetch_add(1, Ordering::Relaxed);
-                    }
-                    Err(error) => return Err(error.into()),
-                }
-            }
+            let (mut attempts, mut is_missing) = (0, false);
+            db.transact(|tx| {
+                attempts += 1;
+                is_missing |= tx.get(key(number))?.is_none();
+                tx.put(key(number), value(number))
+            })?;
+            lost.fetch_add(attempts - 1, Ordering::Relaxed);
+            check(!is_missing, "a key is missing")
         })
     })?;
     let lost = lost.into_inner();

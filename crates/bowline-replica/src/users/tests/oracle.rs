@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 
 use bowline_core::graph::{Block, BlockId, BlockKinds, Edge};
-use bowline_types::{EdgeKey, GraphWrite, Revision};
+use bowline_types::{EdgeKey, GraphWrite, Revision, Update};
 use proptest::prelude::*;
 
 use super::*;
@@ -166,6 +166,10 @@ impl Accessed {
                     self.range(Access::Write, key, range_end);
                 }
                 CommitWrite::Graph(write) => self.graph(write, held),
+                CommitWrite::Update { key, .. } => {
+                    self.key(Access::Read, key);
+                    self.key(Access::Write, key);
+                }
             }
         }
     }
@@ -401,6 +405,7 @@ fn commit() -> impl Strategy<Value = Commit> {
         1 => bound().prop_map(|key| CommitWrite::Delete { key }),
         2 => span().prop_map(|(key, range_end)| CommitWrite::DeleteRange { key, range_end }),
         2 => graph_write().prop_map(CommitWrite::Graph),
+        1 => bound().prop_map(|key| CommitWrite::Update { key, update: Update::Add(1) }),
     ];
     let expectation = bound().prop_map(|key| Expectation {
         key,
