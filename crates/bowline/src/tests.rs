@@ -1,5 +1,7 @@
 //! Invalid records of the system tree, the visibility of a lease that ends, and what the check finds in indexes.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use bowline_core::error::Error;
@@ -10,6 +12,7 @@ use bowline_core::write::mutation::{Action, Mutation, Mutations};
 use bowline_storage::SystemClock;
 
 use crate::commit_queue::Request;
+use crate::turns::LOSSES;
 use crate::{Block, BlockId, Db, expiry};
 
 /// The next kind's number is one more than the largest registered number. With `u32::MAX` registered it
@@ -128,4 +131,76 @@ fn a_missing_and_a_surplus_entry_of_an_index_are_found() {
     problems(&[]);
     write(&[0, 0, 0, 77, 1], put_raw());
     problems(&["is of no index"]);
+}
+
+/// One transaction that takes long, beside writers of its key that never rest: without turns it is beaten each time, for
+/// ten seconds.
+#[test]
+fn a_long_transaction_wins_beside_writers_that_never_rest() {
+    const ATTEMPTS_MAX: u32 = 50;
+    let db = Db::in_memory().unwrap();
+    let (is_done, attempts) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        for writer in 0..3 {
+            let (db, is_done) = (&db, &is_done);
+            scope.spawn(move || {
+                let mut puts = 0;
+                while !is_done.load(Ordering::Relaxed) {
+                    // One of them by transactions without reads.
+                    match writer {
+                        0 => db.transact(|tx| tx.put("hot", "w")).unwrap(),
+                        _ => drop(db.put("hot", "w").unwrap()),
+                    }
+                    puts += 1;
+                }
+                assert!(puts > 0);
+            });
+        }
+        let outcome = db.transact(|tx| {
+            attempts.fetch_add(1, Ordering::Relaxed);
+            tx.get("hot")?;
+            thread::sleep(Duration::from_millis(1));
+            tx.put("hot", "read and written")
+        });
+        is_done.store(true, Ordering::Relaxed);
+        outcome.expect("it wins");
+    });
+    let attempts = attempts.into_inner();
+    assert!(attempts <= ATTEMPTS_MAX, "{attempts} attempts");
+}
+
+/// The body of a transaction that has its turn waits for a thread that commits the same key.
+#[test]
+fn who_waits_for_a_writer_in_its_turn_is_not_waited_for_forever() {
+    let db = Db::in_memory().unwrap();
+    let mut attempts = 0;
+    db.transact(|tx| {
+        attempts += 1;
+        tx.get("hot")?;
+        if attempts <= LOSSES + 1 {
+            thread::scope(|scope| scope.spawn(|| db.put("hot", "other")).join())
+                .expect("it is put")?;
+        }
+        tx.put("hot", "own")
+    })
+    .unwrap();
+    assert_eq!(attempts, LOSSES + 2);
+}
+
+/// Without an end: gives up as before.
+#[test]
+fn a_turn_is_left_when_a_transaction_fails() {
+    let db = Db::in_memory().unwrap();
+    let mut attempts = 0;
+    let failed: crate::Result<()> = db.transact(|tx| {
+        attempts += 1;
+        if attempts > LOSSES {
+            return Err(Error::Canceled);
+        }
+        tx.get("hot")?;
+        db.put("hot", "other")?;
+        tx.put("hot", "own")
+    });
+    assert!(matches!(failed, Err(Error::Canceled)));
+    assert!(db.handle().turns.are_unused());
 }

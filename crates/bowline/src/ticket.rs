@@ -152,7 +152,8 @@ impl Ticket {
         }
     }
 
-    /// Whether the commit is durable and visible, or has failed: then waiting returns at once.
+    /// Whether the commit is durable and visible, or has failed: then waiting returns at once. While other threads commit, a
+    /// commit may be visible a moment before its ticket says so.
     ///
     /// ```
     /// # let db = bowline::Db::in_memory()?;

@@ -36,7 +36,7 @@ const LINES: usize = 64;
 /// The line of everybody.
 const EVERYBODY: usize = LINES;
 /// How many losses bring a transaction into the line of a key, and how many into that of everybody.
-const LOSSES: u32 = 2;
+pub(crate) const LOSSES: u32 = 2;
 const LOSSES_OF_EVERYBODY: u32 = 6;
 /// How long a commit waits for who has a turn.
 const PASS_MAX: Duration = Duration::from_millis(20);
@@ -179,6 +179,12 @@ impl Turns {
         })
     }
 
+    /// Whether nobody has a turn, or waits for one.
+    #[cfg(test)]
+    pub(crate) fn are_unused(&self) -> bool {
+        self.used.load(Ordering::Relaxed) == 0 && HAS.get() == 0
+    }
+
     fn leave(&self, line: usize, number: u64) {
         let at = &self.lines[line];
         let mut state = at.state.lock();
@@ -205,14 +211,13 @@ fn line_of(what: &str) -> usize {
 
 #[cfg(all(test, not(bowline_shuttle)))]
 mod tests {
-    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread;
 
     use bowline_core::trees;
     use bowline_core::write::mutation::{Action, Mutation};
 
     use super::*;
-    use crate::{Db, Error};
 
     fn write_of(key: &str) -> Request {
         Request::of(Mutation::new(trees::KV, key.as_bytes(), Action::Delete))
@@ -325,78 +330,5 @@ mod tests {
         (0..TIMES).for_each(|_| turns.pass(&write_of("a")));
         assert!(start.elapsed() < PASS_MAX * TIMES, "it waits for itself");
         drop(turn);
-    }
-
-    /// One transaction that takes long, beside writers of its key that never rest: without turns it is beaten each time, for
-    /// ten seconds.
-    #[test]
-    fn a_long_transaction_wins_beside_writers_that_never_rest() {
-        const ATTEMPTS_MAX: u32 = 50;
-        let db = Db::in_memory().unwrap();
-        let (is_done, attempts) = (AtomicBool::new(false), AtomicU32::new(0));
-        thread::scope(|scope| {
-            for writer in 0..3 {
-                let (db, is_done) = (&db, &is_done);
-                scope.spawn(move || {
-                    let mut puts = 0;
-                    while !is_done.load(Ordering::Relaxed) {
-                        // One of them by transactions without reads.
-                        match writer {
-                            0 => db.transact(|tx| tx.put("hot", "w")).unwrap(),
-                            _ => drop(db.put("hot", "w").unwrap()),
-                        }
-                        puts += 1;
-                    }
-                    assert!(puts > 0);
-                });
-            }
-            let outcome = db.transact(|tx| {
-                attempts.fetch_add(1, Ordering::Relaxed);
-                tx.get("hot")?;
-                thread::sleep(Duration::from_millis(1));
-                tx.put("hot", "read and written")
-            });
-            is_done.store(true, Ordering::Relaxed);
-            outcome.expect("it wins");
-        });
-        let attempts = attempts.into_inner();
-        assert!(attempts <= ATTEMPTS_MAX, "{attempts} attempts");
-    }
-
-    /// The body of a transaction that has its turn waits for a thread that commits the same key.
-    #[test]
-    fn who_waits_for_a_writer_in_its_turn_is_not_waited_for_forever() {
-        let db = Db::in_memory().unwrap();
-        let mut attempts = 0;
-        db.transact(|tx| {
-            attempts += 1;
-            tx.get("hot")?;
-            if attempts <= LOSSES + 1 {
-                thread::scope(|scope| scope.spawn(|| db.put("hot", "other")).join())
-                    .expect("it is put")?;
-            }
-            tx.put("hot", "own")
-        })
-        .unwrap();
-        assert_eq!(attempts, LOSSES + 2);
-    }
-
-    /// Without an end: gives up as before.
-    #[test]
-    fn a_turn_is_left_when_a_transaction_fails() {
-        let db = Db::in_memory().unwrap();
-        let mut attempts = 0;
-        let failed: crate::Result<()> = db.transact(|tx| {
-            attempts += 1;
-            if attempts > LOSSES {
-                return Err(Error::Canceled);
-            }
-            tx.get("hot")?;
-            db.put("hot", "other")?;
-            tx.put("hot", "own")
-        });
-        assert!(matches!(failed, Err(Error::Canceled)));
-        assert_eq!(db.handle().turns.used.load(Ordering::Relaxed), 0);
-        assert_eq!(HAS.get(), 0);
     }
 }

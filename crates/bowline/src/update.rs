@@ -51,8 +51,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotUpdatable` when a number is updated and the value is none, or the sum does not fit into 64 bits; `ValueTooLarge`
-    /// when an append makes it too long; the errors of [`Db::put`].
+    /// `NotUpdatable` when a number is updated and the value is none, or the sum does not fit into 64 bits; `ValueTooLarge` or
+    /// `TransactionTooLarge` when an append makes it too long; the errors of [`Db::put`].
     pub fn update(&self, key: impl AsRef<[u8]>, update: Update) -> Result<Updated> {
         let (key, handle) = (key.as_ref(), self.handle());
         check_key(key, &handle.limits)?;

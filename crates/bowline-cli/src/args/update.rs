@@ -25,6 +25,9 @@ pub struct UpdateKey {
 #[derive(Debug, Subcommand)]
 pub enum Change {
     /// Add to a number; within bounds, if some are given
+    #[command(after_help = "Examples:
+  bowline update jobs/next add 1
+  bowline update seats add -1 --min 0")]
     Add {
         /// What is added
         #[arg(allow_negative_numbers = true)]
@@ -37,30 +40,41 @@ pub enum Change {
         max: Option<i64>,
     },
     /// Set a number that is smaller, or absent
+    #[command(after_help = "Examples:
+  bowline update highest max 7")]
     Max {
         /// The least number that the key has then
         #[arg(allow_negative_numbers = true)]
         number: i64,
     },
     /// Set a number that is larger, or absent
+    #[command(after_help = "Examples:
+  bowline update lowest min 7")]
     Min {
         /// The largest number that the key has then
         #[arg(allow_negative_numbers = true)]
         number: i64,
     },
     /// Add bytes behind the value
+    #[command(after_help = "Examples:
+  bowline update log append 'one more;'")]
     Append {
         /// The bytes
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Set a key that is absent
+    #[command(after_help = "Examples:
+  bowline update leader set-if-absent node-1")]
     SetIfAbsent {
         /// The value
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Exchange one value for another
+    #[command(after_help = "Examples:
+  bowline update state swap --expected idle --new busy
+  bowline update lock swap --expected me")]
     Swap {
         /// The value that the key must have; it must be absent if this is
         #[arg(long, allow_negative_numbers = true, value_name = "VALUE")]

@@ -13,7 +13,7 @@ use crate::state::check_value;
 /// What an update makes of a key that has this entry.
 ///
 /// # Errors
-/// `NotUpdatable` when the value does not suit, `ValueTooLarge` when the new one is too long.
+/// `NotUpdatable` when the value does not suit, `ValueTooLarge` or `TransactionTooLarge` when the new one is too long.
 pub fn decide(
     key: &[u8],
     update: &Update,
@@ -27,6 +27,13 @@ pub fn decide(
     })?;
     if let NewValue::Put(value) = &made {
         check_value(value.len(), limits)?;
+        let (size, limit) = (
+            (key.len() + value.len()) as u64,
+            limits.transaction_size_max_bytes,
+        );
+        if size > limit {
+            return Err(Error::TransactionTooLarge { size, limit });
+        }
     }
     Ok(made)
 }

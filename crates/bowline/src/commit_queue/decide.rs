@@ -10,7 +10,7 @@ use bowline_storage::sync::atomic::{AtomicBool, Ordering};
 use bowline_types::{Expected, Revision};
 use smallvec::SmallVec;
 
-use super::Committed;
+use super::outcome::Committed;
 use super::request::{Prepared, Request};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::csr::GraphChanges;

@@ -43,6 +43,7 @@
 //! - Watchers receive a group after it is published and before the next group begins.
 
 mod decide;
+mod outcome;
 mod request;
 mod seat;
 #[cfg(all(test, not(bowline_shuttle)))]
@@ -64,33 +65,13 @@ use bowline_core::state::Core;
 use bowline_core::write::writer::Collect;
 pub(crate) use decide::what;
 use decide::{Outcomes, Scratch, Surroundings, decide_all};
+pub use outcome::Committed;
+use outcome::internal;
 use request::Prepared;
 pub(crate) use request::{Reindexed, Request, TreeRange};
 pub(crate) use seat::Seat;
 use seat::State;
 pub(crate) use update::{Answer, PendingUpdate, UpdateRequest, unanswered};
-
-/// The result of a commit.
-///
-/// ```
-/// # let db = bowline::Db::in_memory()?;
-/// db.put("k", "v")?;
-/// let mut tx = db.begin();
-/// tx.delete("k")?;
-/// let committed = tx.commit()?;
-/// assert_eq!(committed.revision, 3);
-/// assert_eq!((committed.deleted, committed.changed), (1, true));
-/// # Ok::<(), bowline::Error>(())
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
-    /// The revision of the commit; the current revision when nothing changed.
-    pub revision: Revision,
-    /// The number of existing keys that it deleted.
-    pub deleted: u64,
-    /// Whether it changed anything.
-    pub changed: bool,
-}
 
 /// The limit on the requests of a group without the leader's, in encoded bytes.
 pub(crate) const MEMBERS_MAX_BYTES: u64 = 8 << 20;
@@ -565,10 +546,6 @@ impl CommitQueue {
         }
         outcomes
     }
-}
-
-fn internal(what: &str) -> Error {
-    Error::Storage(bowline_storage::Error::Internal(what.to_owned()))
 }
 
 fn all_failed(count: usize, error: &bowline_storage::Error) -> Outcomes {

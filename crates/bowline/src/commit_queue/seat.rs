@@ -14,8 +14,8 @@ use bowline_storage::sync::Mutex;
 use bowline_storage::sync::atomic::{AtomicU8, Ordering};
 use bowline_storage::sync::thread::{self, Thread};
 
+use super::outcome::{Committed, internal};
 use super::request::Prepared;
-use super::{Committed, internal};
 use bowline_core::error::Result;
 
 const WAITING: u8 = 0;

@@ -21,7 +21,7 @@ use bowline_storage::engine::{CommitGroup, Engine};
 use bowline_storage::sync::Mutex;
 use bowline_types::{NewValue, Revision, Update};
 
-use super::Committed;
+use super::outcome::{Committed, internal};
 
 /// An update of a key, and what came of it.
 #[derive(Debug)]
@@ -166,5 +166,5 @@ fn newest(engine: &Engine, key: &[u8]) -> Result<Option<Entry>> {
 
 /// The error of a committed update without an answer, which no leader leaves.
 pub(crate) fn unanswered(key: &[u8]) -> Error {
-    super::internal(&format!("the update of {} has no answer", show_key(key)))
+    internal(&format!("the update of {} has no answer", show_key(key)))
 }

@@ -254,6 +254,25 @@ fn a_number_is_measured_by_its_own_digits() -> Result<()> {
     Ok(())
 }
 
+/// An append grew a value beyond the limit of a transaction, where a put of the same value is refused.
+#[test]
+fn an_append_keeps_to_the_limit_of_a_transaction() -> Result<()> {
+    let limits = Limits {
+        transaction_size_max_bytes: 8,
+        ..Limits::default()
+    };
+    let db = Disk::new().open(manual().limits(limits));
+    db.put("k", "1234")?;
+    let append = |more: &str| db.update("k", Update::Append(more.into()));
+    assert_eq!(append("567")?.value, Some("1234567".into()));
+    assert_error!(
+        append("8"),
+        Error::TransactionTooLarge { size: 9, limit: 8 }
+    );
+    assert_eq!(db.get("k")?, Some("1234567".into()));
+    Ok(())
+}
+
 /// Promise 3.
 #[test]
 fn an_update_that_changes_nothing_leaves_no_trace() -> Result<()> {

@@ -54,10 +54,6 @@ fn get(db: &Db, number: u64) -> Fallible<()> {
     check(is_right, "a read gave no or another value")
 }
 
-fn is_conflict(error: &Error) -> bool {
-    matches!(error, Error::Conflict { .. })
-}
-
 pub fn rows(place: &Place) -> Vec<Row<'_>> {
     let databases = std::rc::Rc::new(Databases {
         place,
