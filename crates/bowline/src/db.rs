@@ -316,7 +316,8 @@ impl Db {
     }
 
     /// Runs `body` in a serializable transaction, commits, and returns the result of `body`. On a conflict
-    /// it runs `body` again after a short random pause, so `body` must have no other side effects. When
+    /// it runs `body` again, so `body` must have no other side effects. After two conflicts it takes its turn: others that
+    /// commit a change of the key that the conflict named wait until it is done, each for up to 20 ms. When
     /// `body` returns an error, the transaction is rolled back and the error returned.
     ///
     /// ```
