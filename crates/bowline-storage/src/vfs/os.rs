@@ -17,12 +17,19 @@ pub struct OsVfs;
 struct OsFile(OwnedFd);
 
 #[derive(Debug)]
-struct OsLock {
-    // Closing the descriptor releases the lock.
-    _fd: OwnedFd,
-}
+struct OsLock(OwnedFd);
 
 impl VfsLock for OsLock {}
+
+impl Drop for OsLock {
+    /// To close the descriptor is not enough: a process that another thread is just starting has a copy of it until its
+    /// program begins, and would keep the lock for as long.
+    fn drop(&mut self) {
+        if let Err(error) = fs::flock(&self.0, FlockOperation::Unlock) {
+            tracing::warn!(%error, "a lock is released only when its descriptor is closed");
+        }
+    }
+}
 
 impl Vfs for OsVfs {
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
@@ -97,7 +104,7 @@ impl Vfs for OsVfs {
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsLock>>> {
         let fd = open_file(path, OFlags::RDWR | OFlags::CREATE)?;
         match fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(OsLock { _fd: fd }))),
+            Ok(()) => Ok(Some(Box::new(OsLock(fd)))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -167,6 +174,21 @@ mod tests {
             .open(&file, OpenMode::CreateNew)
             .expect_err("it exists");
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+    }
+
+    /// A database that was closed while another thread started a process could not be opened for a moment: until its program
+    /// begins, a new process has a copy of each descriptor, and a lock belongs to all copies.
+    #[test]
+    fn a_lock_is_released_although_there_is_a_copy_of_its_descriptor() {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = root.path().join("LOCK");
+        let lock = OsLock(open_file(&path, OFlags::RDWR | OFlags::CREATE).expect("made"));
+        fs::flock(&lock.0, FlockOperation::NonBlockingLockExclusive).expect("locked");
+        let copy = lock.0.try_clone().expect("a copy, as a new process has it");
+        assert!(OsVfs.lock(&path).expect("asked").is_none(), "it is locked");
+        drop(lock);
+        assert!(OsVfs.lock(&path).expect("asked").is_some(), "it is free");
+        drop(copy);
     }
 
     /// A link under the name of a lock or of a data file was followed: with one in a directory that
