@@ -372,3 +372,14 @@ pub fn check_value(len: usize, limits: &Limits) -> Result<()> {
         Ok(())
     }
 }
+
+/// Refuses a value that is too long, by itself or beside its key.
+pub fn check_pair(key: &[u8], value_len: usize, limits: &Limits) -> Result<()> {
+    check_value(value_len, limits)?;
+    let size = (key.len() + value_len) as u64;
+    let limit = limits.transaction_size_max_bytes;
+    match size > limit {
+        true => Err(Error::TransactionTooLarge { size, limit }),
+        false => Ok(()),
+    }
+}

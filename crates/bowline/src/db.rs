@@ -18,7 +18,7 @@ use bowline_core::error::{Error, Result};
 use bowline_core::kv::Range;
 use bowline_core::lease::{self, Grant, LeaseId};
 use bowline_core::options::Isolation;
-use bowline_core::state::{check_key, check_value};
+use bowline_core::state::{check_key, check_pair};
 use bowline_core::trees;
 use bowline_core::write::mutation::{Action, Mutation};
 use bowline_core::write::validate::Guard;
@@ -362,14 +362,7 @@ impl Db {
     fn put_write(&self, key: &[u8], value: &[u8], lease: Option<LeaseId>) -> Result<Mutation> {
         let limits = &self.handle().limits;
         check_key(key, limits)?;
-        check_value(value.len(), limits)?;
-        let (size, limit) = (
-            (key.len() + value.len()) as u64,
-            limits.transaction_size_max_bytes,
-        );
-        if size > limit {
-            return Err(Error::TransactionTooLarge { size, limit });
-        }
+        check_pair(key, value.len(), limits)?;
         let action = Action::PutEntry {
             value: Value::copy_from(value),
             lease,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bowline_core::error::{Error, Result};
-use bowline_core::state::{check_key, check_value};
+use bowline_core::error::Result;
+use bowline_core::state::{check_key, check_pair};
 use bowline_storage::Value;
 use bowline_types::{Revision, Update};
 
@@ -57,14 +57,7 @@ impl Db {
         let (key, handle) = (key.as_ref(), self.handle());
         check_key(key, &handle.limits)?;
         let given = given_bytes(&update);
-        check_value(given, &handle.limits)?;
-        let (size, limit) = (
-            (key.len() + given) as u64,
-            handle.limits.transaction_size_max_bytes,
-        );
-        if size > limit {
-            return Err(Error::TransactionTooLarge { size, limit });
-        }
+        check_pair(key, given, &handle.limits)?;
         let pending = Arc::new(PendingUpdate::new(key, update, handle.limits));
         for attempts in 0.. {
             let request = UpdateRequest::new(pending.clone(), attempts);

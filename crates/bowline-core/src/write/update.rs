@@ -8,7 +8,7 @@ use bowline_types::{NewValue, Update};
 use crate::error::{Error, Result, show_key};
 use crate::kv::Entry;
 use crate::options::Limits;
-use crate::state::check_value;
+use crate::state::check_pair;
 
 /// What an update makes of a key that has this entry.
 ///
@@ -26,14 +26,7 @@ pub fn decide(
         source,
     })?;
     if let NewValue::Put(value) = &made {
-        check_value(value.len(), limits)?;
-        let (size, limit) = (
-            (key.len() + value.len()) as u64,
-            limits.transaction_size_max_bytes,
-        );
-        if size > limit {
-            return Err(Error::TransactionTooLarge { size, limit });
-        }
+        check_pair(key, value.len(), limits)?;
     }
     Ok(made)
 }
