@@ -35,6 +35,7 @@ mod same_as_library;
 mod sessions;
 mod space;
 mod transactions;
+mod updates;
 mod users;
 mod work;
 
