@@ -10,6 +10,7 @@ mod commit_queue;
 mod concurrency;
 mod damage;
 mod disk_full;
+mod gated;
 mod graph;
 mod graph_ingest;
 mod graph_view;

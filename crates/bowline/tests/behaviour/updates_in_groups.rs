@@ -2,13 +2,11 @@
 //! tests name are written down in `updates`.
 
 use std::collections::BTreeSet;
-use std::io;
-use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, mpsc};
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::Duration;
 
-use bowline::vfs::{MemoryVfs, Metadata, OpenMode, Vfs, VfsFile, VfsLock};
+use bowline::vfs::MemoryVfs;
 use bowline::{
     Db, DbBuilder, Durability, Error, Limits, Result, Revision, StorageError, Ticket, Update,
     UpdateError, Updated,
@@ -16,6 +14,7 @@ use bowline::{
 use bowline_testing::FaultVfs;
 use bowline_testing::fault::{Call, Failure, Rule};
 
+use crate::gated::{Gate, Gated, queue_up};
 use crate::support::{Disk, assert_error, manual};
 use crate::updates::{append, assert_updated, entry, set_if_absent, swap, text, value};
 
@@ -29,137 +28,6 @@ fn counts(db: &Db) -> [u64; 3] {
 fn counted(db: &Db, before: [u64; 3]) -> [u64; 3] {
     let after = counts(db);
     [0, 1, 2].map(|at| after[at] - before[at])
-}
-
-/// A file system whose syncs of files wait while its gate is shut.
-#[derive(Debug, Clone, Default)]
-struct Gated {
-    inner: MemoryVfs,
-    gate: Arc<Gate>,
-}
-
-#[derive(Debug, Default)]
-struct Gate {
-    /// Whether it is shut, and how many wait.
-    state: Mutex<(bool, u32)>,
-    moved: Condvar,
-}
-
-/// A gate that is shut until this is dropped.
-struct Shut<'a>(&'a Gate);
-
-impl Gate {
-    fn pass(&self) {
-        let mut state = self.state.lock().expect("no panic");
-        state.1 += 1;
-        self.moved.notify_all();
-        while state.0 {
-            state = self.moved.wait(state).expect("no panic");
-        }
-        state.1 -= 1;
-    }
-
-    fn shut(&self) -> Shut<'_> {
-        self.state.lock().expect("no panic").0 = true;
-        Shut(self)
-    }
-
-    fn wait_until_somebody_waits(&self) {
-        let mut state = self.state.lock().expect("no panic");
-        while state.1 == 0 {
-            state = self.moved.wait(state).expect("no panic");
-        }
-    }
-}
-
-impl Drop for Shut<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().expect("no panic").0 = false;
-        self.0.moved.notify_all();
-    }
-}
-
-#[derive(Debug)]
-struct GatedFile(Arc<dyn VfsFile>, Arc<Gate>);
-
-impl VfsFile for GatedFile {
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buffer, offset)
-    }
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
-        self.0.write_at(bytes, offset)
-    }
-    fn sync_data(&self) -> io::Result<()> {
-        self.1.pass();
-        self.0.sync_data()
-    }
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-}
-
-impl Vfs for Gated {
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn VfsFile>> {
-        let file = self.inner.open(path, mode)?;
-        Ok(Arc::new(GatedFile(file, self.gate.clone())))
-    }
-    fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.create_dir(path)
-    }
-    fn read_dir(&self, path: &Path) -> io::Result<Vec<String>> {
-        self.inner.read_dir(path)
-    }
-    fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
-        self.inner.metadata(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.inner.rename(from, to)
-    }
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.inner.remove_file(path)
-    }
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.inner.sync_dir(path)
-    }
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn VfsLock>>> {
-        self.inner.lock(path)
-    }
-}
-
-/// Starts a thread, and waits until it sleeps in the queue of commits.
-fn queue_up<'scope, T: Send + 'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    job: impl FnOnce() -> T + Send + 'scope,
-) -> ScopedJoinHandle<'scope, T> {
-    /// Looks, a millisecond apart, at which it sleeps: it may wait for something else for a moment.
-    const LOOKS: u32 = 5;
-    let (starting, started) = mpsc::channel();
-    let thread = scope.spawn(move || {
-        let _ = starting.send(std::fs::read_link("/proc/thread-self"));
-        job()
-    });
-    let Ok(Ok(task)) = started.recv() else {
-        // Only Linux shows what a thread does.
-        thread::sleep(Duration::from_millis(100));
-        return thread;
-    };
-    let stat = Path::new("/proc").join(task).join("stat");
-    let mut asleep = 0;
-    while asleep < LOOKS && !thread.is_finished() {
-        thread::sleep(Duration::from_millis(1));
-        let stat = std::fs::read_to_string(&stat).unwrap_or_default();
-        // The state follows the name, which is in brackets.
-        let state = stat.rsplit(')').next().unwrap_or_default();
-        asleep = if state.starts_with(" S") {
-            asleep + 1
-        } else {
-            0
-        };
-    }
-    thread
 }
 
 /// What a member of a group does.
