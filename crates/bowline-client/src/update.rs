@@ -92,6 +92,20 @@ mod tests {
         })))
     }
 
+    /// Sent again, an addition could be done twice.
+    #[tokio::test]
+    async fn an_update_whose_answer_is_lost_is_not_sent_again() {
+        let (address, taken) = crate::silent::silent_server(b"KEYTOADD").await;
+        let builder = crate::Client::builder().endpoints([address.clone(), address]);
+        let client = builder.connect_lazy().expect("a client");
+        let sent = client.update("KEYTOADD", Update::Add(1)).await;
+        assert!(
+            matches!(sent, Err(Error::UnknownOutcome { .. })),
+            "{sent:?}"
+        );
+        assert_eq!(taken.load(std::sync::atomic::Ordering::Relaxed), 1);
+    }
+
     #[test]
     fn a_reply_has_one_update() {
         let one = pb::KeyUpdated {

@@ -91,13 +91,14 @@ fn an_update_sees_what_its_commit_has_written_and_conflicts_with_nobody() {
 #[test]
 fn the_values_of_updates_are_bounded() {
     let mut member = member();
-    let long = "x".repeat(1 << 20);
+    member.replica.limit_writes(1 << 20);
+    let long = "x".repeat(1 << 10);
     member.run(&[txn_of(vec![Op::Put(put("long", &long))])]);
     let append = || key_update("long", Update::Append(b"y".to_vec()));
     let refused = one(
         &mut member,
         Command::Commit(Commit {
-            writes: (0..10_000).map(|_| append()).collect(),
+            writes: (0..1_000).map(|_| append()).collect(),
             ..Commit::default()
         }),
     );

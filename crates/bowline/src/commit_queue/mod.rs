@@ -14,8 +14,9 @@
 //!
 //! Closed-loop writers commit again within microseconds after they are woken. A leader that flushed at
 //! once would miss them, and each group would have half of the writers (every group commit without
-//! gathering shows this). So if the previous group had several members, the leader waits until as many
-//! requests wait, but at most half the time of a group.
+//! gathering shows this), and two writers would take turns, each with a flush of its own. So whoever is handed the lead
+//! waits until as many requests wait as the previous group had members and as had come meanwhile, but at most half the time
+//! of a group. A leader to whom nobody handed over waits for as many as the previous group had, if it had several.
 //!
 //! Parking and waking a thread costs tens of microseconds of processor time; a group with a flush takes
 //! some hundred, a group without a few. So while groups are short, a waiting committer yields for the time
@@ -108,8 +109,9 @@ pub(crate) struct CommitQueue {
     queue: Mutex<Queue>,
     /// The length of `Queue::waiting`, readable without the lock.
     waiting: AtomicUsize,
-    /// The number of requests in the last group.
-    last_group: AtomicUsize,
+    /// How many requests the next leader waits for: those of the last group, whose callers come again, and those that
+    /// waited when its leader handed over.
+    cohort: AtomicUsize,
     /// A moving average of the duration of a group, in ns.
     group_ns: AtomicU64,
     /// Whether a key may be attached to a lease. Then no put is blind, as it may have to detach the
@@ -128,7 +130,7 @@ impl CommitQueue {
             has_leases: AtomicBool::new(has_leases),
             queue: Mutex::new(Queue::default()),
             waiting: AtomicUsize::new(0),
-            last_group: AtomicUsize::new(1),
+            cohort: AtomicUsize::new(1),
             group_ns: AtomicU64::new(100_000),
             request_bytes_max: AtomicU64::new(Limits::TRANSACTION_SIZE_BYTES),
             scratch: Mutex::new(Scratch::default()),
@@ -232,14 +234,14 @@ impl CommitQueue {
     /// Leads a group with the own request at its front: nothing waited before it.
     fn lead_own(&self, core: &Core, own: Prepared) -> Result<Committed> {
         // Hands over the lead also on a panic.
-        let handover = Handover { queue: self };
-        let cohort = self.last_group.load(Ordering::Relaxed);
+        let mut handover = Handover::of(self);
+        let cohort = self.cohort.load(Ordering::Relaxed);
         if cohort > 1 {
             self.gather(cohort - 1);
         }
         let members = Members(self.take_members(MEMBERS_MAX_BYTES));
+        handover.members = members.0.len() + 1;
         let outcomes = if members.0.is_empty() {
-            self.last_group.store(1, Ordering::Relaxed);
             self.run_group(core, &[&own])
         } else {
             self.run_members(core, Some(own), &members)
@@ -257,19 +259,20 @@ impl CommitQueue {
 
     /// Leads the group at the front of the queue, whether the own seat is in it or behind it.
     fn lead_waiting(&self, core: &Core, own: Option<&Arc<Seat>>) {
-        let handover = Handover { queue: self };
+        let mut handover = Handover::of(self);
         if let Some(own) = own {
             // The lead may come to it again, if it is not in this group.
             own.end_lead();
         }
         if self.waiting.load(Ordering::Acquire) > 0 {
-            self.gather(self.last_group.load(Ordering::Relaxed));
+            self.gather(self.cohort.load(Ordering::Relaxed));
         }
         // Its first request takes the place of a leader's own: it fits, whatever its size.
         let members = Members(self.take_members(u64::MAX));
         if members.0.is_empty() {
             return;
         }
+        handover.members = members.0.len();
         let outcomes = self.run_members(core, None, &members);
         // As in `lead_own`.
         drop(handover);
@@ -286,10 +289,7 @@ impl CommitQueue {
         let start = Instant::now();
         let all: SmallVec<[&Prepared; 16]> = requests.iter().collect();
         let outcomes = self.run_group(core, &all);
-        match requests.len() {
-            1 => self.last_group.store(1, Ordering::Relaxed),
-            members => self.note_group(members, start.elapsed()),
-        }
+        self.note_group(start.elapsed());
         outcomes
     }
 
@@ -320,7 +320,7 @@ impl CommitQueue {
                 }
             }
         }
-        let _handover = Handover { queue: self };
+        let _handover = Handover::of(self);
         work()
     }
 
@@ -466,10 +466,9 @@ impl CommitQueue {
         members
     }
 
-    fn note_group(&self, members: usize, took: Duration) {
+    fn note_group(&self, took: Duration) {
         /// The average changes in whole eighths and could not grow from a smaller value.
         const GROUP_NS_MIN: u64 = 1_000;
-        self.last_group.store(members, Ordering::Relaxed);
         let average = self.group_ns.load(Ordering::Relaxed);
         // A single slow flush is an outlier: it counts at most twice the average.
         let most = average.max(GROUP_NS_MIN).saturating_mul(2);
@@ -576,11 +575,21 @@ impl Drop for Members {
 /// Hands over the lead when dropped, also on a panic: to the first seat on which a thread sits.
 struct Handover<'a> {
     queue: &'a CommitQueue,
+    /// The number of requests in its group, or 0.
+    members: usize,
+}
+
+impl Handover<'_> {
+    fn of(queue: &CommitQueue) -> Handover<'_> {
+        Handover { queue, members: 0 }
+    }
 }
 
 impl Drop for Handover<'_> {
     fn drop(&mut self) {
         let mut queue = self.queue.queue.lock();
+        let cohort = self.members + queue.waiting.len();
+        self.queue.cohort.store(cohort, Ordering::Relaxed);
         if queue.waiting.iter().any(|seat| seat.give_lead()) {
             return;
         }
@@ -619,7 +628,7 @@ impl Drop for Leaves<'_> {
         }
         drop(queue);
         if self.seat.state() == State::Leads {
-            drop(Handover { queue: self.queue });
+            drop(Handover::of(self.queue));
         }
     }
 }

@@ -47,9 +47,36 @@ fn in_one_group(db: &Db, works: Vec<Work<'_>>) -> Vec<Result<()>> {
             .into_iter()
             .map(|thread| thread.join().expect("no panic"))
             .collect();
-        assert_eq!(queue.last_group.load(Ordering::Relaxed), count, "one group");
+        assert_eq!(queue.cohort.load(Ordering::Relaxed), count, "one group");
         outcomes
     })
+}
+
+/// Two writers that took turns went on to do so, each with a flush of its own: a leader waited for as many as the group
+/// before had, which was one.
+#[test]
+fn a_leader_expects_who_was_there_and_who_waits() {
+    let queue = CommitQueue::new(false);
+    let cohort_after = |members, waiting: usize| {
+        let seats: Vec<_> = (0..waiting).map(|_| Seat::of_thread(None)).collect();
+        queue.queue.lock().waiting.clone_from(&seats);
+        drop(Handover {
+            queue: &queue,
+            members,
+        });
+        assert!(
+            seats
+                .iter()
+                .take(1)
+                .all(|seat| seat.state() == State::Leads)
+        );
+        queue.cohort.load(Ordering::Relaxed)
+    };
+    assert_eq!(cohort_after(1, 0), 1);
+    assert_eq!(cohort_after(1, 1), 2);
+    assert_eq!(cohort_after(5, 11), 16);
+    // Somebody had the order of commits for something else.
+    assert_eq!(cohort_after(0, 3), 3);
 }
 
 fn open(vfs: &FaultVfs, durability: Durability) -> Db {
