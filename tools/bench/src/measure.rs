@@ -222,8 +222,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    pub fn bound(mut self, bound: Bound) -> Row<'a> {
-        self.bound = Some(bound);
+    pub fn bound(mut self, bound: impl Into<Option<Bound>>) -> Row<'a> {
+        self.bound = bound.into();
         self
     }
 

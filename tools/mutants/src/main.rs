@@ -2,7 +2,7 @@
 //! test that passes with the bug in place proves nothing.
 //!
 //! ```text
-//! cargo run -p bowline-mutants                     a sample of a twentieth, by a seed that is printed
+//! cargo run -p bowline-mutants                     a sample of 24, by a seed that is printed
 //! cargo run -p bowline-mutants -- --seed 7         the sample of that seed
 //! cargo run -p bowline-mutants -- --all            every mutant
 //! cargo run -p bowline-mutants -- skip_the_flush   the mutants with this in their name
@@ -53,8 +53,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// One of so many is in a sample.
-const SAMPLE: usize = 20;
+/// So many are in a sample, however many there are: each one more does not make the pipeline longer.
+const SAMPLE: usize = 24;
 
 /// What is asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Wanted {
     }
 }
 
-/// Leaves a twentieth of the mutants, by the seed: those with the smallest hashes of seed and name.
+/// Leaves a sample of the mutants, by the seed: those with the smallest hashes of seed and name.
 fn sample(catalog: &mut Catalog, seed: u64) {
     let hash = |name: &str| {
         let mut hasher = DefaultHasher::new();
@@ -103,7 +103,7 @@ fn sample(catalog: &mut Catalog, seed: u64) {
     };
     let mut hashes: Vec<u64> = catalog.mutants.iter().map(|one| hash(&one.name)).collect();
     hashes.sort_unstable();
-    hashes.truncate(hashes.len().div_ceil(SAMPLE));
+    hashes.truncate(SAMPLE);
     let Some(last) = hashes.last() else { return };
     catalog.mutants.retain(|mutant| hash(&mutant.name) <= *last);
 }
@@ -179,7 +179,7 @@ mod tests {
             names
         };
         let all = whole().mutants.len();
-        assert_eq!(names(1).len(), all.div_ceil(SAMPLE));
+        assert_eq!(names(1).len(), SAMPLE);
         assert_eq!(names(1), names(1));
         assert_ne!(names(1), names(2));
         let mut seen: Vec<String> = (0..400).flat_map(names).collect();

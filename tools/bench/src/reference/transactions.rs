@@ -12,7 +12,7 @@ use super::common::{Both, Kind, Place, row};
 use crate::data::{VALUE_BYTES, is_value_of, key, value};
 use crate::fallible::Fallible;
 use crate::measure::{Row, Sample, Turn, check};
-use crate::result::Unit;
+use crate::result::{Bound, Unit};
 use crate::timing::{BATCH, Timed, run_for, run_on, run_prepared};
 
 /// The databases of these rows.
@@ -213,7 +213,9 @@ fn puts<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
                 db.put(key(number), value(number))?;
                 Ok(())
             },
-        ),
+        )
+        .bound(None)
+        .over(ONE_COMMIT, 1.0, "of one commit", Some(Bound::AtMost(1.1))),
         row(
             "engine_delete/existing/dur_strict",
             Unit::Nanoseconds,
@@ -252,6 +254,9 @@ fn puts<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
     ]
 }
 
+/// One durable commit.
+const ONE_COMMIT: &str = "txn_commit/single_put";
+
 fn commits<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
     let keys = databases.place.scale.keys;
     let many = |name, puts: usize, published, here| {
@@ -283,7 +288,7 @@ fn commits<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
         )
     };
     vec![
-        many("txn_commit/single_put", 1, "5.11 ms", 1.26e6),
+        many(ONE_COMMIT, 1, "5.11 ms", 1.26e6),
         many("txn_commit/multi_put/3", 3, "9.9 ms", 2.2e6),
         many("txn_commit/multi_put/5", 5, "13.6 ms", 3.0e6),
         many("txn_commit/multi_put/10", 10, "11.6 ms", 3.6e6),
@@ -471,6 +476,11 @@ fn snapshots<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
     ]
 }
 
+/// One thread that reads a key and writes it.
+const ALONE: &str = "conflict/disjoint_keys/1";
+const TWO: &str = "conflict/disjoint_keys/2";
+const FOUR: &str = "conflict/disjoint_keys/4";
+
 fn conflicts<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
     let contended = |name, threads: usize, is_same, kind, published, here| {
         let databases = databases.clone();
@@ -481,16 +491,42 @@ fn conflicts<'a>(databases: &Shared<'a>) -> Vec<Row<'a>> {
     let disjoint = |name, threads, published| {
         contended(name, threads, false, Kind::Durable, published, 2_560.0)
     };
-    let same = |name, threads, published, here| {
+    let same = |name, threads, other_keys, published, here| {
         contended(name, threads, true, Kind::Unflushed, published, here)
+            .bound(None)
+            .over(other_keys, 1.0, "of other keys", Some(Bound::AtLeast(0.7)))
+    };
+    // Each sees what the other has made durable, so each has a flush to itself.
+    let same_durable = |name, threads| {
+        contended(name, threads, true, Kind::Flushed, "-", 0.0).over(
+            ALONE,
+            1.0,
+            "of 1 thread",
+            Some(Bound::AtLeast(0.95)),
+        )
     };
     let races = databases.clone();
     vec![
-        disjoint("conflict/disjoint_keys/2", 2, "3,550 commits/s"),
-        disjoint("conflict/disjoint_keys/4", 4, "3,200 commits/s"),
+        contended(ALONE, 1, false, Kind::Durable, "-", 0.0),
+        // Two commits share one flush at best.
+        disjoint(TWO, 2, "3,550 commits/s").bound(None).over(
+            ALONE,
+            2.0,
+            "of 2 × 1 thread",
+            Some(Bound::AtLeast(0.85)),
+        ),
+        disjoint(FOUR, 4, "3,200 commits/s"),
         disjoint("conflict/disjoint_keys/8", 8, "3,100 commits/s"),
-        same("conflict/same_key/2", 2, "47 K/s, 99 % commit", 260e3),
-        same("conflict/same_key/4", 4, "44 K/s, 95-96 % commit", 200e3),
+        same("conflict/same_key/2", 2, TWO, "47 K/s, 99 % commit", 260e3),
+        same(
+            "conflict/same_key/4",
+            4,
+            FOUR,
+            "44 K/s, 95-96 % commit",
+            200e3,
+        ),
+        same_durable("conflict/same_key/2, flushed", 2),
+        same_durable("conflict/same_key/4, flushed", 4),
         row(
             "conflict/cas_one_winner",
             Unit::Nanoseconds,
