@@ -395,6 +395,13 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// Whether it updates a key.
+    #[must_use]
+    pub fn has_updates(&self) -> bool {
+        let is_update = |write: &CommitWrite| matches!(write, CommitWrite::Update { .. });
+        self.writes.iter().any(is_update)
+    }
+
     fn takes_space(&self) -> bool {
         self.writes.iter().any(|write| match write {
             CommitWrite::Put { .. } => true,

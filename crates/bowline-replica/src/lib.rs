@@ -509,6 +509,17 @@ impl Replica {
         Ok(weighed.is_ok().then_some(Ok(())))
     }
 
+    /// What the updates of a commit read and make, as [`Replica::weigh`] says it of a transaction.
+    ///
+    /// # Errors
+    /// As [`Replica::weigh`].
+    pub fn weigh_updates(&self, commit: &Commit) -> Result<Result<Weight, Refusal>> {
+        self.core().check_open()?;
+        let engine = &self.core().engine;
+        let _pin = engine.pin_newest();
+        weigh::weigh_updates(engine, commit, &Work::of_proposal())
+    }
+
     fn weigh_within(&self, txn: &Txn, work: &Work) -> Result<Result<Weight, Refusal>> {
         self.core().check_open()?;
         let engine = &self.core().engine;

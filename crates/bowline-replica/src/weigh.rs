@@ -1,13 +1,15 @@
 //! Whether a transaction is within its budget as of now: the check of the member that proposes it. The check that decides
 //! is made where the command is applied (`work`).
 
-use bowline_storage::engine::Engine;
-use bowline_types::Revision;
+use std::collections::HashMap;
 
-use super::command::{DeleteRangeOp, Refusal, Txn};
+use bowline_storage::engine::Engine;
+use bowline_types::{Revision, Update};
+
+use super::command::{Commit, CommitWrite, DeleteRangeOp, Refusal, Txn};
 use super::overlay::Overlay;
 use super::range::{self, Purpose, Span};
-use super::work::{Weight, Work};
+use super::work::{Weight, Work, value_bytes};
 use bowline_core::error::Result;
 use bowline_core::write::writer;
 
@@ -25,6 +27,44 @@ pub(crate) fn weigh(
         Err(refusal @ Refusal::TooMuchWork { .. }) => Err(refusal),
         _ => Ok(work.weight()),
     })
+}
+
+/// The most that the updates of a commit read and make, by the newest values; the refusal if that exceeds the budget.
+pub(crate) fn weigh_updates(
+    engine: &Engine,
+    commit: &Commit,
+    work: &Work,
+) -> Result<Result<Weight, Refusal>> {
+    // The lengths of values that the commit has written.
+    let mut written: HashMap<&[u8], u64> = HashMap::new();
+    for write in &commit.writes {
+        match write {
+            CommitWrite::Put { key, value, .. } => {
+                written.insert(key, value.len() as u64);
+            }
+            CommitWrite::Delete { key } => {
+                written.insert(key, 0);
+            }
+            CommitWrite::Update { key, update } => {
+                let old = match written.get(&key[..]) {
+                    Some(bytes) => *bytes,
+                    None => value_bytes(engine, key)?,
+                };
+                let carried = update.carried_bytes() as u64;
+                let new = match update {
+                    Update::Append(_) => old + carried,
+                    _ => carried,
+                };
+                work.take(1, old + new);
+                if let Err(refusal) = work.check() {
+                    return Ok(Err(refusal));
+                }
+                written.insert(key, old.max(new));
+            }
+            CommitWrite::DeleteRange { .. } | CommitWrite::Graph(_) => {}
+        }
+    }
+    Ok(Ok(work.weight()))
 }
 
 /// Refuses a deletion of more than a command may delete, `writes_max` bytes, at a revision. `None` when that is not known

@@ -10,6 +10,9 @@
 //! | a key visited by a condition, a range or a deletion of a range | a key, and its bytes |
 //! | a value that is read: for a condition on values, for a reply | its bytes |
 //!
+//! The updates of a commit have such a budget, too: each costs a key, and the bytes of the value that it reads and of the one
+//! that it makes. They are told in the reply.
+//!
 //! A transaction of a single deletion of a range costs nothing, unless its reply has the deleted entries: it is bounded by
 //! the writes of a command instead ([`Refusal::TooManyWrites`]), and reads no key beyond that.
 //!
@@ -71,6 +74,12 @@ impl Weight {
         keys: 0,
         bytes: PROPOSAL_BYTES_MAX,
     };
+
+    /// Whether it is proposed without a turn.
+    #[must_use]
+    pub fn is_light(self) -> bool {
+        self.keys <= LIGHT_KEYS && self.bytes <= LIGHT_BYTES
+    }
 
     /// About how long each member takes to apply it.
     #[must_use]

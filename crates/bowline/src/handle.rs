@@ -290,7 +290,7 @@ impl Open {
         {
             tracing::error!("the thread of the graph view panicked");
         }
-        // What was ordered before is committed.
+        // What was ordered before is committed, also what stands behind a group that is being flushed.
         self.shared.queue.end_commit_thread();
         let thread = std::mem::take(&mut *self.commit_thread.lock());
         if let LazyThread::Running(thread) = thread
@@ -298,7 +298,7 @@ impl Open {
         {
             tracing::error!("the commit thread panicked");
         }
-        while self.shared.queue.lead_if_nobody_does(&self.shared.core) {}
+        self.shared.queue.lead_all(&self.shared.core);
         self.shared.save_view();
         Ok(self.shared.engine.close()?)
     }

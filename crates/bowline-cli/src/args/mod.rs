@@ -40,6 +40,7 @@ pub use queried::Queried;
 pub(crate) use queried::{Shown, Statement};
 pub use quota::Quota;
 pub use serve::{Cluster, ClusterUp, KeptDir, RestoredDir, Serve};
+pub(crate) use update::is_refused;
 pub use update::{Change, UpdateKey};
 pub(crate) use users::name_and_password;
 pub use users::{Allowed, Auth, Hidden, Keys, NewPassword, Role, User};

@@ -116,14 +116,20 @@ impl Change {
             },
         })
     }
+}
 
-    /// Whether it has a condition, which may not hold.
-    #[must_use]
-    pub fn has_condition(&self) -> bool {
-        match self {
-            Change::Add { min, max, .. } => min.is_some() || max.is_some(),
-            Change::SetIfAbsent { .. } | Change::Swap { .. } => true,
-            Change::Max { .. } | Change::Min { .. } | Change::Append { .. } => false,
+/// Whether an update that has left the key as it was, with this value, was not allowed to change it: a value that was the
+/// new one before is no refusal.
+pub(crate) fn is_refused(update: &Update, value: Option<&[u8]>) -> bool {
+    match update {
+        Update::SetIfAbsent(_) => true,
+        Update::Swap { new, .. } => new.as_deref() != value,
+        Update::AddWithin { amount, min, max } => {
+            let number = value.map_or(Some(0), |value| {
+                std::str::from_utf8(value).ok()?.parse().ok()
+            });
+            *amount != 0 || !number.is_some_and(|number: i64| (*min..=*max).contains(&number))
         }
+        Update::Add(_) | Update::Max(_) | Update::Min(_) | Update::Append(_) => false,
     }
 }

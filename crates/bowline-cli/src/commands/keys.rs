@@ -258,17 +258,18 @@ pub(crate) fn update(context: &mut Context<'_, '_>, args: &args::UpdateKey) -> R
     let key = decode(args.encoding, &args.key)?;
     let update = args.change.update(args.encoding).map_err(usage)?;
     let target = Target::open_to_write(context, args.write.durability, KEYS_TIMEOUT)?;
-    let (revision, changed, found) = target.update(key, update)?;
+    let (revision, changed, found) = target.update(key, update.clone())?;
     target.close()?;
+    let is_refused = !changed && args::is_refused(&update, found.as_deref());
     let found = found.map_or(Field::Absent, Field::Bytes);
     context.record(&[
         ("revision", revision.into()),
         ("changed", Field::Flag(changed)),
         ("value", found),
     ])?;
-    match changed || !args.change.has_condition() {
-        true => Ok(()),
-        false => {
+    match is_refused {
+        false => Ok(()),
+        true => {
             let text = format!(
                 "nothing was written: the value of {} does not allow it",
                 args.key

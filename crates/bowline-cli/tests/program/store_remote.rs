@@ -65,6 +65,10 @@ fn updates_are_the_same_for_a_directory_and_a_server() {
     update("n swap --expected 1", true, None);
     update("n set-if-absent -1", true, Some("-1"));
     update("--hex 6e append 30", true, Some("-10"));
+    // It is already what it is to become, which was reported as a refusal. Found in review.
+    update("n swap --expected -10 --new -10", false, Some("-10"));
+    update("n add 0 --min -20", false, Some("-10"));
+    update("none swap", false, None);
     // It stays attached to its lease.
     served.both("-o json lease grant 61500ms --id 7", 0);
     served.both("put leased 1 --lease 7", 0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bowline::DbReader;
 use bowline::{LeaseId, Revision};
 use bowline_replica::{
-    Actor, AlarmKind, Caller, Command, Op, Outcome, RangeOp, RangeReply, Refusal, Replica,
+    Actor, AlarmKind, Caller, Command, Commit, Op, Outcome, RangeOp, RangeReply, Refusal, Replica,
     TXN_DEPTH_MAX, Txn, TxnReply, Weight, is_valid_ttl,
 };
 use bowline_storage::Clock;
@@ -147,6 +147,11 @@ impl LocalClient {
         {
             self.weigh(txn).await?;
         }
+        if let Command::Commit(commit) = command.inner()
+            && commit.has_updates()
+        {
+            self.weigh_updates(commit).await?;
+        }
         let timeout = self.core.options.request_timeout;
         let outcome = self.proposer.put(command, timeout)?;
         let unknown = || self.core.check_running().err().unwrap_or(Error::Timeout);
@@ -172,6 +177,19 @@ impl LocalClient {
         let weight = weighed.as_ref().copied().unwrap_or(Weight::REFUSED);
         turn.end(weight.apply_time());
         Ok(weighed.map(drop)?)
+    }
+
+    /// [`LocalClient::weigh`] of the updates of a commit.
+    async fn weigh_updates(&self, commit: &Commit) -> Result<()> {
+        let is_long = commit.writes.len() > Replica::FEW_KEYS;
+        let weigh = || self.core.replica.weigh_updates(commit);
+        let weight = self.in_turn(is_long, weigh).await??;
+        if !weight.is_light() {
+            let limit = self.core.options.request_timeout;
+            let turn = self.core.heavy_turns.wait(limit).await?;
+            turn.end(weight.apply_time());
+        }
+        Ok(())
     }
 
     // --- reading ---

@@ -65,7 +65,11 @@ impl<'g> Held<'g> {
         self.are_nodes_refused.set(true);
         match self.ask() {
             true => Ok(()),
-            false => Err(Exceeded(self.asked.get())),
+            // What it was allowed, or what it asked for where that was nothing.
+            false => Err(Exceeded(match self.asked.get() {
+                0 => self.operators.get(),
+                asked => asked,
+            })),
         }
     }
 
@@ -367,6 +371,19 @@ mod tests {
         };
         assert!(ask(crate::Query::new(TEXT).may_hold(&few)) > 2_001);
         assert!(most.get() > STEP_BYTES, "the caller was asked");
+    }
+
+    /// It was told that it needed more than 0 bytes.
+    #[test]
+    fn who_may_hold_nothing_is_told_what_the_query_asked_for() {
+        let nothing = |_| false;
+        let text = "UNWIND range(1, 100) AS i RETURN i ORDER BY i";
+        let query = crate::Query::new(text).may_hold(&nothing);
+        let error = query.run(&star(1), &crate::Parameters::new()).unwrap_err();
+        assert!(
+            matches!(error, crate::Error::LimitExceeded { limit: 1.., .. }),
+            "{error}"
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ use crate::index::IndexRefusal;
 use crate::overlay::Overlay;
 use crate::range::{Span, for_each};
 use crate::walked::Walked;
+use crate::work::Work;
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::{self, BlockId};
 use bowline_core::index::block_of_entry;
@@ -92,12 +93,17 @@ impl<'c> Keys<'c> {
     }
 }
 
+/// The longest value that an append makes. A value that no request can carry could not be put again, by an import for
+/// one; and this bound is a part of what the command means, as the bound of a request, which each member may set, is not.
+const APPENDED_MAX_BYTES: u64 = 1 << 20;
+
 /// The updates of a commit.
-#[derive(Default)]
 struct Updates {
     made: Vec<UpdatedKey>,
-    /// The bytes of the values that they have read and made.
-    bytes: u64,
+    /// For the values that they read and make. It is part of what the command means, as that of a transaction is.
+    work: Work,
+    /// The keys that they have read and left as they were, with their leases.
+    unchanged: BTreeMap<Vec<u8>, (Option<Value>, i64)>,
 }
 
 /// The unchanged spans of each tree.
@@ -114,7 +120,11 @@ impl Planner<'_> {
             self.allow(validate::check_revision(&self.lookup(), key, expected))?;
         }
         let mut keys = Keys::default();
-        let mut updates = Updates::default();
+        let mut updates = Updates {
+            made: Vec::new(),
+            work: Work::of_txn(),
+            unchanged: BTreeMap::new(),
+        };
         for write in &commit.writes {
             match write {
                 CommitWrite::Put { key, value, lease } => {
@@ -374,6 +384,7 @@ impl Planner<'_> {
         let (value, lease) = match keys.puts.get(key) {
             Some((value, lease)) => (Some(Value::clone(value)), *lease),
             None if keys.deleted.contains(key) => (None, 0),
+            None if updates.unchanged.contains_key(key) => updates.unchanged[key].clone(),
             None => {
                 let entry = self
                     .engine
@@ -392,15 +403,24 @@ impl Planner<'_> {
             NewValue::Put(new) => new.len(),
             _ => 0,
         };
-        let (size, limit) = (&mut updates.bytes, self.writes_max);
-        *size += (value.as_ref().map_or(0, |value| value.len()) + new_bytes) as u64;
-        if *size > limit {
-            let size = *size;
-            return Err(Refusal::TooManyWrites { size, limit }.into());
+        let old_bytes = value.as_ref().map_or(0, |value| value.len());
+        updates.work.take(1, (old_bytes + new_bytes) as u64);
+        updates.work.check()?;
+        if matches!(update, Update::Append(_)) && new_bytes as u64 > APPENDED_MAX_BYTES {
+            return Err(Refusal::TooLarge {
+                what: "a value that is appended to".to_owned(),
+                size: new_bytes as u64,
+                limit: APPENDED_MAX_BYTES,
+            }
+            .into());
         }
         let is_changed = made != NewValue::Unchanged;
         let value = match made {
-            NewValue::Unchanged => value,
+            NewValue::Unchanged => {
+                let known = (value.clone(), lease);
+                updates.unchanged.insert(key.to_vec(), known);
+                value
+            }
             NewValue::Put(new) => {
                 let new = Value::copy_from(&new);
                 keys.put(key, Cow::Owned(new.clone()), lease);

@@ -87,31 +87,78 @@ fn an_update_sees_what_its_commit_has_written_and_conflicts_with_nobody() {
     assert_eq!(member.replica.db().get("b").unwrap(), None);
 }
 
-/// Updates of one commit that would read and make more than a command may write are refused, before they have.
+fn commit_updates(member: &mut Member, updates: Vec<CommitWrite>) -> Result<Outcome, Refusal> {
+    let commit = Commit {
+        writes: updates,
+        ..Commit::default()
+    };
+    one(member, Command::Commit(commit)).result
+}
+
+/// Updates of one commit that would read and make more than a transaction may read are refused, before they have. They
+/// were bounded by what a command may write, a gigabyte: that much was copied by every member, and told in one reply.
+/// Found in review.
 #[test]
 fn the_values_of_updates_are_bounded() {
     let mut member = member();
-    member.replica.limit_writes(1 << 20);
-    let long = "x".repeat(1 << 10);
+    let long = "x".repeat(1 << 19);
     member.run(&[txn_of(vec![Op::Put(put("long", &long))])]);
     let append = || key_update("long", Update::Append(b"y".to_vec()));
-    let refused = one(
-        &mut member,
-        Command::Commit(Commit {
-            writes: (0..1_000).map(|_| append()).collect(),
+    let known = || key_update("long", Update::SetIfAbsent(b"y".to_vec()));
+    for update in [append(), known()] {
+        let updates = vec![update; 200];
+        let commit = Commit {
+            writes: updates.clone(),
             ..Commit::default()
-        }),
-    );
+        };
+        let weighed = member.replica.weigh_updates(&commit).unwrap();
+        assert!(
+            matches!(weighed, Err(Refusal::TooMuchWork { .. })),
+            "{weighed:?}"
+        );
+        let refused = commit_updates(&mut member, updates);
+        assert!(
+            matches!(refused, Err(Refusal::TooMuchWork { .. })),
+            "{refused:?}"
+        );
+    }
+    // More than is proposed, and less than is refused where it is applied.
+    let updates = vec![known(); 20];
+    let commit = Commit {
+        writes: updates.clone(),
+        ..Commit::default()
+    };
+    assert!(member.replica.weigh_updates(&commit).unwrap().is_err());
+    let done = commit_updates(&mut member, updates);
+    assert!(done.is_ok(), "{done:?}");
+    let few = Commit {
+        writes: vec![append()],
+        ..Commit::default()
+    };
+    let weight = member.replica.weigh_updates(&few).unwrap().unwrap();
+    assert!(!weight.is_light() && weight.bytes > 2 * long.len() as u64);
+    let short = Commit {
+        writes: vec![key_update("n", Update::Add(1)); 100],
+        ..Commit::default()
+    };
+    let weight = member.replica.weigh_updates(&short).unwrap().unwrap();
+    assert!(weight.is_light(), "{weight:?}");
+}
+
+/// Appends make no value that no request could carry. Found in review.
+#[test]
+fn an_append_ends_at_a_bound() {
+    let mut member = member();
+    let long = "x".repeat((1 << 20) - 1);
+    member.run(&[txn_of(vec![Op::Put(put("long", &long))])]);
+    let append = || vec![key_update("long", Update::Append(b"y".to_vec()))];
+    let done = commit_updates(&mut member, append());
+    assert!(done.is_ok(), "{done:?}");
+    let refused = commit_updates(&mut member, append());
     assert!(
-        matches!(refused.result, Err(Refusal::TooManyWrites { .. })),
+        matches!(refused, Err(Refusal::TooLarge { .. })),
         "{refused:?}"
     );
-    let done = one(
-        &mut member,
-        Command::Commit(Commit {
-            writes: vec![append()],
-            ..Commit::default()
-        }),
-    );
-    assert!(done.result.is_ok(), "{done:?}");
+    let entry = member.replica.db().entry("long").unwrap().unwrap();
+    assert_eq!(entry.value.len(), 1 << 20);
 }

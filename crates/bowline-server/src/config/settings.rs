@@ -128,7 +128,7 @@ settings! {
     "min-password-bytes" "BYTES" = "0":
         "Minimum length of a new password; as in etcd, any is long enough by default";
     "graph-view-bytes" "BYTES" = "268435456":
-        "Maximum memory for the graph view, which makes graph queries fast; 0 for none";
+        "Maximum memory for the graph view, which makes graph queries fast, and a quarter as much for attributes that queries read; 0 for none";
     "max-concurrent-streams" "N" = "4294967295":
         "Maximum number of concurrent calls on one connection";
     "max-connections" "N" = "16384":

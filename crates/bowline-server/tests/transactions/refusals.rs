@@ -214,3 +214,21 @@ async fn an_update_of_what_is_no_number_is_refused() {
     let read = client.get("other").await.unwrap();
     assert_eq!((read.value(), read.header.revision), (None, newest));
 }
+
+/// A request of some hundred kilobytes had a reply of a gigabyte: one long value, told by each of many updates. Found in
+/// review.
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_that_would_tell_too_much_are_refused() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client_of(0);
+    let mut store = StoreClient::new(client.channel());
+    client.put("k", vec![b'x'; 100_000]).await.unwrap();
+    let known = || update("k", Some(Change::SetIfAbsent(Bytes::new())));
+    let commit = pb::CommitRequest {
+        writes: (0..1_000).flat_map(|_| known()).collect(),
+        ..pb::CommitRequest::default()
+    };
+    let (code, text) = refused(store.commit(commit).await);
+    assert_eq!(code, Code::ResourceExhausted, "{text}");
+    assert!(text.contains("too many keys or bytes"), "{text}");
+}

@@ -358,6 +358,16 @@ impl CommitQueue {
         is_first
     }
 
+    /// Leads until nothing waits, behind whoever leads now: for the end, when nobody comes any more.
+    pub(crate) fn lead_all(&self, core: &Core) {
+        loop {
+            self.lead_alone(core, || ());
+            if self.waiting.load(Ordering::Acquire) == 0 {
+                return;
+            }
+        }
+    }
+
     // --- the commit thread ---
 
     /// The commit thread: leads where nobody else will, until the database is closed.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use bowline::{Block, BlockId, Db, Edge, Error, Expected, Isolation, Result, Tick
 use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::{FaultVfs, SimDisk};
 
+use crate::gated::Gated;
 use crate::support::{Disk, TIMEOUT, manual};
 
 fn value(db: &Db, key: &str) -> Option<String> {
@@ -147,6 +149,57 @@ fn closing_commits_what_was_ordered() -> Result<()> {
         assert!(matches!(db.put_later("k", "w"), Err(Error::Closed)));
         drop(db);
         assert_eq!(value(&disk.open(manual()), "k").as_deref(), Some("v"));
+    }
+    Ok(())
+}
+
+/// A waker that notes that it was called.
+#[derive(Default)]
+struct Noted(AtomicBool);
+
+impl Wake for Noted {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Beside a leader in its flush nobody led what stood behind it when the database was closed: the commit thread had ended,
+/// and closing looked only whether somebody led. A future was never woken, and a ticket that was dropped was lost. Found in
+/// review.
+#[test]
+fn closing_beside_a_flush_commits_what_was_ordered_behind_it() -> Result<()> {
+    let disk = Gated::default();
+    let open = || Db::builder().vfs(Arc::new(disk.clone())).open("db");
+    let db = open()?;
+    db.put("before", "v")?;
+    let noted = Arc::new(Noted::default());
+    thread::scope(|scope| -> Result<()> {
+        let shut = disk.gate.shut();
+        let leader = scope.spawn(|| db.put("leader", "v"));
+        disk.gate.wait_until_somebody_waits();
+        let mut polled = db.put_later("polled", "v")?;
+        let waker = Waker::from(noted.clone());
+        let looked = Pin::new(&mut polled).poll(&mut Context::from_waker(&waker));
+        assert!(looked.is_pending());
+        drop(db.put_later("dropped", "v")?);
+        let held = db.put_later("held", "v")?;
+        let closing = scope.spawn(|| db.close());
+        while db.get("before").is_ok() {
+            thread::yield_now();
+        }
+        // It comes to what it does last, behind the gate.
+        thread::sleep(Duration::from_millis(100));
+        drop(shut);
+        leader.join().expect("no panic")?;
+        closing.join().expect("no panic")?;
+        assert!(held.wait()?.changed && polled.wait()?.changed);
+        Ok(())
+    })?;
+    assert!(noted.0.load(Ordering::Acquire), "the future was woken");
+    drop(db);
+    let db = open()?;
+    for key in ["leader", "polled", "dropped", "held"] {
+        assert_eq!(value(&db, key).as_deref(), Some("v"), "{key}");
     }
     Ok(())
 }
