@@ -366,7 +366,7 @@ impl<'q> Query<'q> {
             Some(_) => open_counted,
             None => open,
         };
-        let mut cx = Context::new(setting, open);
+        let mut cx = Context::new(setting, open, compiled.slots);
         let mut run = || -> Result<Summary> {
             check_parameters(compiled, parameters)?;
             let only_reads = matches!(cx.setting.access, Access::Read(_));

@@ -1,5 +1,6 @@
 //! Expressions: names become slots, functions become calls, types are checked as far as they are known.
 
+use super::scope::Origin;
 use super::types::{
     addition, arithmetic, component_type, indexable, property_holder, type_of, wants,
 };
@@ -21,7 +22,10 @@ impl Compiler<'_> {
         }
         let span = expr.span;
         let (kind, known) = match &expr.kind {
-            ExprKind::Literal(value) => (Kind::Literal(value.clone()), type_of(value)),
+            ExprKind::Literal(literal) => {
+                let value = &literal.0;
+                (Kind::Literal(value.clone()), type_of(value))
+            }
             ExprKind::Variable(name) => {
                 let binding = scope.resolve(name, span)?;
                 (Kind::Slot(binding.slot), binding.kind)
@@ -314,7 +318,7 @@ impl Compiler<'_> {
         wants(known, &[Type::List], "a list", list.span)?;
         let slot = self.slot();
         let mut inner = scope.clone();
-        inner.bind_local(variable.name.clone(), slot, element);
+        inner.bind_as(Origin::Local, variable.name.clone(), slot, element);
         let outer = std::mem::replace(&mut self.aggregates_allowed, false);
         let result = match kind {
             ExprKind::Comprehension {
@@ -344,7 +348,7 @@ impl Compiler<'_> {
             } => {
                 let (start, known) = self.expression(start, scope)?;
                 let total = self.slot();
-                inner.bind_local(accumulator.name.clone(), total, Type::Any);
+                inner.bind_as(Origin::Local, accumulator.name.clone(), total, Type::Any);
                 let (step, stepped) = self.expression(step, &inner)?;
                 let kind = Kind::Reduce {
                     accumulator: total,
@@ -383,7 +387,7 @@ impl Compiler<'_> {
         let mut all = Type::Null;
         for item in items {
             all = all.or(match &item.kind {
-                ExprKind::Literal(value) => type_of(value),
+                ExprKind::Literal(literal) => type_of(&literal.0),
                 ExprKind::List(_) => Type::List,
                 ExprKind::Map(_) => Type::Map,
                 ExprKind::Variable(name) => scope.resolve(name, item.span)?.kind,
@@ -586,11 +590,14 @@ impl Compiler<'_> {
                     .filter_map(|r| r.variable.as_ref())
                     .chain(&pattern.variable),
             );
+        let scope = self.of_group(scope);
         for ident in idents {
             scope.resolve(&ident.name, ident.span)?;
         }
-        let (plan, _) =
-            self.match_patterns(std::slice::from_ref(pattern), None, Plan::Argument, scope)?;
+        let outer = std::mem::replace(&mut self.aggregates_allowed, false);
+        let patterns = std::slice::from_ref(pattern);
+        let (plan, _) = self.match_patterns(patterns, None, Plan::Argument, &scope)?;
+        self.aggregates_allowed = outer;
         let kind = Kind::Subquery {
             kind: Subquery::Exists,
             plan: Box::new(plan),
@@ -608,7 +615,8 @@ impl Compiler<'_> {
     ) -> Result<(Kind, Type)> {
         let outer = std::mem::replace(&mut self.aggregates_allowed, false);
         let patterns = std::slice::from_ref(pattern);
-        let (plan, inner) = self.match_patterns(patterns, predicate, Plan::Argument, scope)?;
+        let scope = self.of_group(scope);
+        let (plan, inner) = self.match_patterns(patterns, predicate, Plan::Argument, &scope)?;
         let yields = self.expression(yields, &inner)?.0;
         self.aggregates_allowed = outer;
         let kind = Kind::Subquery {
@@ -626,8 +634,9 @@ impl Compiler<'_> {
         span: Span,
         scope: &Scope,
     ) -> Result<(Kind, Type)> {
+        let scope = self.of_group(scope).given();
         let grouping = self.grouping.take();
-        let compiled = self.inner_query(query, scope);
+        let compiled = self.inner_query(query, &scope);
         self.grouping = grouping;
         let (plan, columns) = compiled?;
         if plan.writes() {

@@ -11,6 +11,7 @@ use std::collections::HashSet;
 
 use super::parts::Part;
 use super::pattern::{PatternSlots, already_bound, conflicts};
+use super::scope::Origin;
 use super::{Compiler, Scope, seek};
 use crate::error::{Detail, Error, Result};
 use crate::plan::{Expansion, Expr, Kind, Plan, Slot};
@@ -167,22 +168,28 @@ impl Compiler<'_> {
         scope: &mut Scope,
         relationships: &mut Vec<Name>,
     ) -> Result<PatternSlots> {
+        // Beside an aggregate, the pattern is part of an expression.
+        let origin = match self.grouping {
+            Some(_) => Origin::Local,
+            None => Origin::Row,
+        };
         let mut nodes = Vec::new();
         let mut steps = Vec::new();
         for node in &pattern.nodes {
             nodes.push(match &node.variable {
                 None => self.slot(),
-                Some(ident) => match scope.get(&ident.name) {
+                Some(ident) => match scope.known(&ident.name, ident.span)? {
                     Some(binding) => {
                         conflicts(ident, binding.kind, Type::Node)?;
                         if binding.kind != Type::Node {
-                            scope.bind(ident.name.clone(), binding.slot, Type::Node);
+                            let (name, slot) = (ident.name.clone(), binding.slot);
+                            scope.bind_as(binding.origin, name, slot, Type::Node);
                         }
                         binding.slot
                     }
                     None => {
                         let slot = self.named_slot(&ident.name);
-                        scope.bind(ident.name.clone(), slot, Type::Node);
+                        scope.bind_as(origin, ident.name.clone(), slot, Type::Node);
                         slot
                     }
                 },
@@ -210,7 +217,7 @@ impl Compiler<'_> {
                 )
                 .help("a relationship is followed once; give the second a name of its own"));
             }
-            steps.push(match scope.get(&ident.name) {
+            steps.push(match scope.known(&ident.name, ident.span)? {
                 Some(binding) => {
                     conflicts(ident, binding.kind, kind)?;
                     if !outer.contains(&ident.name) {
@@ -220,7 +227,7 @@ impl Compiler<'_> {
                 }
                 None => {
                     let slot = self.named_slot(&ident.name);
-                    scope.bind(ident.name.clone(), slot, kind);
+                    scope.bind_as(origin, ident.name.clone(), slot, kind);
                     slot
                 }
             });
@@ -231,7 +238,7 @@ impl Compiler<'_> {
                 return Err(already_bound(ident));
             }
             let slot = self.named_slot(&ident.name);
-            scope.bind(ident.name.clone(), slot, Type::Path);
+            scope.bind_as(origin, ident.name.clone(), slot, Type::Path);
         }
         Ok(PatternSlots {
             nodes,

@@ -2,18 +2,19 @@
 //!
 //! Without aggregates, items are values of the row. With aggregates, the items that contain none are the keys of the
 //! groups; an item with an aggregate may otherwise use constants, parameters, and keys that are variables or their
-//! properties.
+//! properties. Patterns and subqueries in it read the keys that are variables: the slots of the rows are empty by then.
 //!
 //! ORDER BY and the WHERE of a WITH see the new names, and, where each new row stands for one old row, the old names
 //! too. Otherwise they may repeat an item's expression.
 
 use super::grouping::Grouping;
+use super::scope::{Binding, Origin, not_of_group};
 use super::types::wants;
 use super::{Column, Compiler, Scope};
 use crate::error::{Detail, Error, Result};
 use crate::plan::{Expr, Kind, Plan};
-use crate::syntax::ast::{self, ExprKind};
-use crate::value::{Name, Type};
+use crate::syntax::ast::{self, ExprKind, MapItem};
+use crate::value::{Name, Type, Value};
 
 /// The name and the expression of a column.
 type Item = (Name, ast::Expr);
@@ -42,7 +43,8 @@ impl Compiler<'_> {
             .iter()
             .filter(|_| simple || !grouping.strict)
             .chain(&grouping.aggregates)
-            .find(|(known, _, _)| known == expr);
+            .find(|(known, _, _)| known == expr)
+            .filter(|_| !mentions_local(expr, scope));
         if let Some((_, slot, known)) = found {
             return Ok(Some((Expr::new(Kind::Slot(*slot), expr.span), *known)));
         }
@@ -67,15 +69,9 @@ impl Compiler<'_> {
         }
         if let ExprKind::Variable(name) = &expr.kind {
             let binding = scope.resolve(name, expr.span)?;
-            if !binding.local {
+            if binding.origin == Origin::Row {
                 self.visible(expr, scope, false)?;
-                let message = format!("`{name}` is not the same for all rows of a group");
-                return Err(Error::syntax(
-                    Detail::AmbiguousAggregationExpression,
-                    message,
-                    expr.span,
-                )
-                .help("add it to the items by itself, or project it in a WITH before"));
+                return Err(not_of_group(name, expr.span));
             }
         }
         Ok(None)
@@ -106,6 +102,35 @@ impl Compiler<'_> {
         result
     }
 
+    /// What a pattern or a subquery sees within an aggregating projection or behind it: of the rows, nothing but the keys is left.
+    pub(super) fn of_group(&self, scope: &Scope) -> Scope {
+        let Some(grouping) = &self.grouping else {
+            return scope.clone();
+        };
+        let mut seen = Scope::default();
+        for (name, binding) in scope.iter() {
+            let is_name =
+                |key: &ast::Expr| matches!(&key.kind, ExprKind::Variable(it) if it == name);
+            let key = grouping.keys.iter().find(|(key, _, _)| is_name(key));
+            let binding = match (binding.origin, key) {
+                (Origin::Row, Some((_, slot, kind))) => Binding {
+                    slot: *slot,
+                    kind: *kind,
+                    origin: Origin::Key,
+                },
+                (Origin::Row, None) if grouping.open => Binding {
+                    origin: Origin::Ungrouped,
+                    ..*binding
+                },
+                // The name is free again.
+                (Origin::Row, None) => continue,
+                _ => *binding,
+            };
+            seen.insert(name.clone(), binding);
+        }
+        seen
+    }
+
     pub(super) fn projection(
         &mut self,
         projection: &ast::Projection,
@@ -128,15 +153,15 @@ impl Compiler<'_> {
         let merged = if aggregating || projection.distinct {
             grouping.open = false;
             grouping.strict = false;
-            grouping.keys = items
-                .iter()
-                .zip(&columns)
-                .flat_map(|((name, expr), column)| {
-                    let alias = ast::Expr::new(ExprKind::Variable(name.clone()), expr.span);
-                    [alias, expr.clone()].map(|key| (key, column.slot, column.kind))
-                })
-                .chain(grouping.keys)
-                .collect();
+            let of_items = || items.iter().zip(&columns);
+            // The new names come first: they hide old ones.
+            let names = of_items().map(|((name, expr), column)| {
+                let alias = ast::Expr::new(ExprKind::Variable(name.clone()), expr.span);
+                (alias, column.slot, column.kind)
+            });
+            let exprs =
+                of_items().map(|((_, expr), column)| (expr.clone(), column.slot, column.kind));
+            grouping.keys = names.chain(exprs).chain(grouping.keys).collect();
             next.clone()
         } else {
             merge(scope, &next)
@@ -193,7 +218,10 @@ impl Compiler<'_> {
                         .help("bind variables by MATCH, UNWIND or WITH"),
                 );
             }
-            let mut names: Vec<&Name> = scope.iter().map(|(name, _)| name).collect();
+            let readable = scope
+                .iter()
+                .filter(|(_, binding)| binding.origin != Origin::Ungrouped);
+            let mut names: Vec<&Name> = readable.map(|(name, _)| name).collect();
             names.sort();
             for name in names {
                 let variable = ast::Expr::new(ExprKind::Variable(name.clone()), projection.at.0);
@@ -415,7 +443,7 @@ impl Compiler<'_> {
                     .help("use a literal or a parameter"),
             );
         }
-        if let ExprKind::Literal(crate::value::Value::Int(count)) = expr.kind
+        if let ExprKind::Literal(ast::Literal(Value::Int(count))) = expr.kind
             && count < 0
         {
             let message = "a number of rows cannot be negative";
@@ -446,6 +474,25 @@ fn reads_variables(expr: &ast::Expr) -> bool {
 fn mentions(expr: &ast::Expr, variable: &str) -> bool {
     let mut found = matches!(&expr.kind, ExprKind::Variable(name) if &**name == variable);
     expr.for_each_child(&mut |child| found = found || mentions(child, variable));
+    found
+}
+
+/// Whether an expression may read a variable that is bound by an expression around it. What a pattern or a subquery reads is not
+/// looked at.
+fn mentions_local(expr: &ast::Expr, scope: &Scope) -> bool {
+    let is_local = |binding: &Binding| binding.origin == Origin::Local;
+    let names_local = |name: &Name| scope.get(name).is_some_and(|it| is_local(&it));
+    let mut found = match &expr.kind {
+        ExprKind::Variable(name) => names_local(name),
+        ExprKind::MapProjection { items, .. } => items
+            .iter()
+            .any(|item| matches!(item, MapItem::Variable(ident) if names_local(&ident.name))),
+        ExprKind::Pattern(_) | ExprKind::PatternComprehension { .. } | ExprKind::Subquery(..) => {
+            scope.iter().any(|(_, binding)| is_local(binding))
+        }
+        _ => false,
+    };
+    expr.for_each_child(&mut |child| found = found || mentions_local(child, scope));
     found
 }
 

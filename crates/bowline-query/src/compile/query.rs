@@ -1,10 +1,12 @@
 //! Clauses in a row, UNION, subqueries, CALL.
 
+use std::collections::HashSet;
+
 use super::pattern::already_bound;
 use super::types::wants;
 use super::{Column, Compiler, Scope, parts};
 use crate::error::{Class, Detail, Error, Result, Span, nearest};
-use crate::plan::{Expr, Kind, Plan};
+use crate::plan::{Expr, Kind, Plan, Slot};
 use crate::syntax::ast::{self, Clause, ClauseKind};
 use crate::value::{Name, Type};
 
@@ -20,6 +22,7 @@ impl Compiler<'_> {
         let Some(first) = query.unions.first() else {
             return Ok((plan, columns));
         };
+        let (plan, columns) = self.apart(plan, columns, scope, first.at.0);
         let mut inputs = vec![plan];
         for union in &query.unions {
             self.grow(union.at.0)?;
@@ -43,6 +46,31 @@ impl Compiler<'_> {
             };
         }
         Ok((plan, columns))
+    }
+
+    /// Gives a slot of its own to each column of the first branch, into which the others write: two columns may show the same
+    /// slot, or one that the query was given.
+    fn apart(
+        &mut self,
+        plan: Plan,
+        mut columns: Vec<Column>,
+        scope: &Scope,
+        span: Span,
+    ) -> (Plan, Vec<Column>) {
+        let mut taken: HashSet<Slot> = scope.iter().map(|(_, binding)| binding.slot).collect();
+        let mut items = Vec::new();
+        for column in &mut columns {
+            if !taken.insert(column.slot) {
+                let slot = self.named_slot(&column.name);
+                items.push((slot, Expr::new(Kind::Slot(column.slot), span)));
+                column.slot = slot;
+            }
+        }
+        if items.is_empty() {
+            return (plan, columns);
+        }
+        let input = Box::new(plan);
+        (Plan::Project { input, items }, columns)
     }
 
     /// Moves the columns of a branch to the slots of the first branch.
@@ -293,7 +321,7 @@ impl Compiler<'_> {
             ast::ExprKind::List(items) if !items.is_empty() => {
                 items.iter().fold(Type::Null, |all, item| {
                     all.or(match &item.kind {
-                        ast::ExprKind::Literal(value) => super::types::type_of(value),
+                        ast::ExprKind::Literal(literal) => super::types::type_of(&literal.0),
                         ast::ExprKind::Map(_) => Type::Map,
                         _ => Type::Any,
                     })
@@ -383,7 +411,7 @@ impl Compiler<'_> {
         if imports.is_none() {
             self.import(&mut query, scope, &mut inner_scope)?;
         }
-        let (inner, columns) = self.query(&query, &inner_scope, false)?;
+        let (inner, columns) = self.query(&query, &inner_scope.given(), false)?;
         if columns.is_empty() {
             return Err(Error::unsupported("CALL { … } without RETURN", span));
         }

@@ -8,8 +8,22 @@ use crate::value::{Name, Type};
 pub(super) struct Binding {
     pub slot: Slot,
     pub kind: Type,
-    /// Bound by the expression itself, as the variable of a comprehension is.
-    pub local: bool,
+    pub origin: Origin,
+}
+
+/// What a variable belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// The rows of the query.
+    Row,
+    /// The expression itself, which binds it as a comprehension does.
+    Local,
+    /// The query around this subquery, for all of whose rows it is the same.
+    Given,
+    /// A group, as its key.
+    Key,
+    /// The rows of a group, which differ: it must not be read.
+    Ungrouped,
 }
 
 /// Names in the order in which they were bound. Scopes are small, so a list is searched.
@@ -33,25 +47,11 @@ impl Scope {
 
     /// Binds a name, which hides an older one.
     pub fn bind(&mut self, name: Name, slot: Slot, kind: Type) {
-        self.insert(
-            name,
-            Binding {
-                slot,
-                kind,
-                local: false,
-            },
-        );
+        self.bind_as(Origin::Row, name, slot, kind);
     }
 
-    pub fn bind_local(&mut self, name: Name, slot: Slot, kind: Type) {
-        self.insert(
-            name,
-            Binding {
-                slot,
-                kind,
-                local: true,
-            },
-        );
+    pub fn bind_as(&mut self, origin: Origin, name: Name, slot: Slot, kind: Type) {
+        self.insert(name, Binding { slot, kind, origin });
     }
 
     pub fn insert(&mut self, name: Name, binding: Binding) {
@@ -69,7 +69,27 @@ impl Scope {
 
     /// The variable's binding, or the error that it has none.
     pub fn resolve(&self, name: &str, span: Span) -> Result<Binding, Error> {
-        self.get(name).ok_or_else(|| self.undefined(name, span))
+        let known = self.known(name, span)?;
+        known.ok_or_else(|| self.undefined(name, span))
+    }
+
+    /// The variable's binding, if it has one. It is an error if it must not be read.
+    pub fn known(&self, name: &str, span: Span) -> Result<Option<Binding>, Error> {
+        match self.get(name) {
+            Some(binding) if binding.origin == Origin::Ungrouped => Err(not_of_group(name, span)),
+            known => Ok(known),
+        }
+    }
+
+    /// The same names, as a subquery sees them.
+    pub fn given(&self) -> Scope {
+        let mut given = self.clone();
+        for (_, binding) in &mut given.bindings {
+            if binding.origin != Origin::Ungrouped {
+                binding.origin = Origin::Given;
+            }
+        }
+        given
     }
 
     pub fn undefined(&self, name: &str, span: Span) -> Error {
@@ -89,4 +109,11 @@ impl Scope {
             }
         }
     }
+}
+
+/// The error that a variable is read of a group.
+pub(super) fn not_of_group(name: &str, span: Span) -> Error {
+    let message = format!("`{name}` is not the same for all rows of a group");
+    Error::syntax(Detail::AmbiguousAggregationExpression, message, span)
+        .help("add it to the items by itself, or project it in a WITH before")
 }

@@ -99,6 +99,8 @@ pub(crate) struct Context<'g> {
     pub open: Open,
     /// Of the operators, if they are counted.
     pub counts: Counts,
+    /// How long the rows of the plan are.
+    pub slots: usize,
     rows: u64,
 }
 
@@ -106,12 +108,13 @@ pub(crate) struct Context<'g> {
 const ROWS_BETWEEN_CHECKS: u64 = 128;
 
 impl<'g> Context<'g> {
-    pub fn new(setting: Setting<'g>, open: Open) -> Context<'g> {
+    pub fn new(setting: Setting<'g>, open: Open, slots: usize) -> Context<'g> {
         Context {
             setting,
             effects: Effects::default(),
             open,
             counts: Counts::default(),
+            slots,
             rows: 0,
         }
     }

@@ -9,7 +9,7 @@ use super::evaluate::{evaluate, holds};
 use super::stream::{Each, Input, Row, Stream};
 use crate::call::ProcedureRows;
 use crate::error::{Class, Detail, Error, Result, Span};
-use crate::plan::{Expr, Plan, Slot};
+use crate::plan::{Expr, Kind, Plan, Slot};
 use crate::value::{Equivalent, Name, Node, Value};
 
 /// The row with which a plan was opened.
@@ -220,7 +220,12 @@ impl Stream for Distinct<'_> {
 
 /// The number of a SKIP or LIMIT.
 pub(super) fn count(expr: &Expr, cx: &mut Context<'_>) -> Result<u64> {
-    let value = evaluate(expr, &mut Vec::new(), cx)?;
+    // It reads no variable, but may bind some of its own.
+    let mut row = match expr.kind {
+        Kind::Literal(_) | Kind::Parameter(_) => Vec::new(),
+        _ => vec![Value::Null; cx.slots],
+    };
+    let value = evaluate(expr, &mut row, cx)?;
     let syntax =
         |detail, message: String| Error::runtime(Class::SyntaxError, detail, message).at(expr.span);
     match value {

@@ -268,9 +268,24 @@ pub(crate) enum MapItem {
     Entry(Name, Expr),
 }
 
+/// A value that stands in the text.
+#[derive(Clone, Debug)]
+pub(crate) struct Literal(pub Value);
+
+/// As values, 1 equals 1.0 and 0.0 equals -0.0. But `x / 2` is another expression than `x / 2.0`.
+impl PartialEq for Literal {
+    fn eq(&self, other: &Literal) -> bool {
+        match (&self.0, &other.0) {
+            (Value::Float(a), Value::Float(b)) => a.to_bits() == b.to_bits(),
+            (Value::Int(_), Value::Float(_)) | (Value::Float(_), Value::Int(_)) => false,
+            (a, b) => a == b,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum ExprKind {
-    Literal(Value),
+    Literal(Literal),
     Variable(Name),
     Parameter(Name),
     List(Vec<Expr>),

@@ -358,14 +358,11 @@ impl CommitQueue {
         is_first
     }
 
-    /// Leads until nothing waits, behind whoever leads now: for the end, when nobody comes any more.
+    /// Leads all that waits now, behind whoever leads: for the end, when the commit thread does not come any more.
     pub(crate) fn lead_all(&self, core: &Core) {
-        loop {
-            self.lead_alone(core, || ());
-            if self.waiting.load(Ordering::Acquire) == 0 {
-                return;
-            }
-        }
+        self.lead_alone(core, || ());
+        // Who came since then; and not until nothing waits, as another one that closes would wait for the same.
+        while self.lead_if_nobody_does(core) {}
     }
 
     // --- the commit thread ---

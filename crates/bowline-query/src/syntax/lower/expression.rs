@@ -5,7 +5,7 @@ use open_cypher::ast as oc;
 
 use super::{Lowering, at, dotted, ident, name, unexpected};
 use crate::error::{Detail, Error, Result, Span};
-use crate::syntax::ast::{Binary, Expr, ExprKind, MapItem, Quantifier, Subquery};
+use crate::syntax::ast::{Binary, Expr, ExprKind, Literal, MapItem, Quantifier, Subquery};
 use crate::syntax::calls;
 use crate::value::{Name, Value};
 
@@ -31,7 +31,7 @@ impl Lowering<'_> {
         let span = at(expression.span);
         let kind = match expression.kind {
             oc::ExprKind::Literal(literal) => {
-                ExprKind::Literal(self.literal(literal.kind, false, span)?)
+                ExprKind::Literal(Literal(self.literal(literal.kind, false, span)?))
             }
             oc::ExprKind::Variable(variable) => ExprKind::Variable(name(variable)),
             oc::ExprKind::Parameter(parameter) => ExprKind::Parameter(match parameter.name {
@@ -203,11 +203,8 @@ impl Lowering<'_> {
             (operator, &operand.kind)
             && let oc::LiteralKind::Integer(_) = literal.kind
         {
-            return Ok(ExprKind::Literal(self.literal(
-                literal.kind.clone(),
-                true,
-                span,
-            )?));
+            let value = self.literal(literal.kind.clone(), true, span)?;
+            return Ok(ExprKind::Literal(Literal(value)));
         }
         let operand = self.boxed(operand)?;
         Ok(match operator {
