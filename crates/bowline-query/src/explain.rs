@@ -303,7 +303,13 @@ impl Shown<'_> {
             true => ", whose ends are known",
             false => "",
         };
-        format!("{what} ({from}){left}[{kinds}{length}]{right}({to}){is_known}")
+        let tests = expansion.element_tests.iter();
+        let tests: Vec<&str> = tests.map(|it| self.names.text(&it.predicate)).collect();
+        let tests = match tests.is_empty() {
+            true => String::new(),
+            false => format!(", if {}", tests.join(" AND ")),
+        };
+        format!("{what} ({from}){left}[{kinds}{length}]{right}({to}){is_known}{tests}")
     }
 
     fn created(&self, nodes: &[CreateNode], relationships: &[CreateRelationship]) -> String {

@@ -21,18 +21,84 @@ pub(crate) fn out_of_range() -> Error {
 /// The mean length of a month of the Gregorian calendar, in seconds.
 const MONTH_SECONDS: f64 = 2_629_746.0;
 
+/// A number of months or days: a whole number, which a float might not hold, and a fraction beside it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Amount {
+    whole: i128,
+    fraction: f64,
+}
+
+impl Amount {
+    /// So many. Fails if the fraction is no number.
+    pub fn new(whole: i128, fraction: f64) -> Result<Amount> {
+        if !fraction.is_finite() {
+            return Err(out_of_range());
+        }
+        let sum = whole.saturating_add(fraction.trunc() as i128);
+        let (mut whole, mut fraction) = (sum, fraction.fract());
+        // Both have the same sign: half a month is not a month without a half.
+        if whole > 0 && fraction < 0.0 {
+            whole -= 1;
+            fraction += 1.0;
+        } else if whole < 0 && fraction > 0.0 {
+            whole += 1;
+            fraction -= 1.0;
+        }
+        Ok(Amount { whole, fraction })
+    }
+
+    pub fn of_float(value: f64) -> Result<Amount> {
+        Amount::new(0, value)
+    }
+
+    pub fn plus(self, other: Amount) -> Result<Amount> {
+        let whole = self.whole.saturating_add(other.whole);
+        Amount::new(whole, self.fraction + other.fraction)
+    }
+
+    pub fn times(self, factor: i128) -> Result<Amount> {
+        let whole = self.whole.saturating_mul(factor);
+        Amount::new(whole, self.fraction * factor as f64)
+    }
+
+    /// So many units, to the nearest.
+    pub fn units(self, unit: i128) -> i128 {
+        let fraction = (self.fraction * unit as f64).round() as i128;
+        self.whole.saturating_mul(unit).saturating_add(fraction)
+    }
+
+    fn quotient(dividend: i64, divisor: i64) -> Result<Amount> {
+        let (dividend, divisor) = (i128::from(dividend), i128::from(divisor));
+        let rest = (dividend % divisor) as f64 / divisor as f64;
+        Amount::new(dividend / divisor, rest)
+    }
+}
+
+/// The whole number that a float is, if it is one.
+fn whole(value: f64) -> Option<i64> {
+    // Any whole number of this size is exact in both.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
+}
+
 /// Durations made of parts, added, scaled and compared.
 pub(crate) trait Calculate: Sized {
     /// A duration of exact parts.
     fn exact(months: i128, days: i128, nanos: i128) -> Result<Duration>;
     /// A duration of fractional parts. The fraction of a month becomes days and seconds, that of a day seconds.
-    fn fractional(months: f64, days: f64, nanos: i128) -> Result<Duration>;
+    fn fractional(months: Amount, days: Amount, nanos: i128) -> Result<Duration>;
     /// All seconds and nanoseconds, as nanoseconds.
     fn total_nanos(&self) -> i128;
     fn plus(&self, other: &Duration) -> Result<Duration>;
     fn negated(&self) -> Result<Duration>;
     /// The duration, times a number.
     fn scaled(&self, factor: f64) -> Result<Duration>;
+    /// The duration, times a whole number: exact.
+    fn times(&self, factor: i64) -> Result<Duration>;
+    /// The duration, divided by a number that is not zero.
+    fn divided(&self, divisor: f64) -> Result<Duration>;
+    /// The duration, divided by a whole number that is not zero. What is left of the months and days is all that is rounded.
+    fn shared(&self, divisor: i64) -> Result<Duration>;
     /// The order of durations, by their mean lengths.
     fn order(&self, other: &Duration) -> Ordering;
 }
@@ -48,16 +114,16 @@ impl Calculate for Duration {
         })
     }
 
-    fn fractional(months: f64, days: f64, nanos: i128) -> Result<Duration> {
-        let month_nanos = (months.fract() * MONTH_SECONDS * 1e9).round() as i128;
+    fn fractional(months: Amount, days: Amount, nanos: i128) -> Result<Duration> {
+        let month_nanos = (months.fraction * MONTH_SECONDS * 1e9).round() as i128;
         let day_nanos = NANOS * i128::from(SECONDS_PER_DAY);
         let more_days = month_nanos / day_nanos;
         let rest = month_nanos % day_nanos;
-        let fraction = (days.fract() * SECONDS_PER_DAY as f64 * 1e9).round() as i128;
+        let fraction = (days.fraction * SECONDS_PER_DAY as f64 * 1e9).round() as i128;
         Duration::exact(
-            months.trunc() as i128,
-            days.trunc() as i128 + more_days,
-            rest + fraction + nanos,
+            months.whole,
+            days.whole.saturating_add(more_days),
+            nanos.saturating_add(rest + fraction),
         )
     }
 
@@ -82,11 +148,43 @@ impl Calculate for Duration {
     }
 
     fn scaled(&self, factor: f64) -> Result<Duration> {
+        if let Some(factor) = whole(factor) {
+            return self.times(factor);
+        }
         let nanos = self.total_nanos() as f64 * factor;
         Duration::fractional(
-            self.months as f64 * factor,
-            self.days as f64 * factor,
+            Amount::of_float(self.months as f64 * factor)?,
+            Amount::of_float(self.days as f64 * factor)?,
             nanos.trunc() as i128,
+        )
+    }
+
+    fn times(&self, factor: i64) -> Result<Duration> {
+        let factor = i128::from(factor);
+        Duration::exact(
+            i128::from(self.months) * factor,
+            i128::from(self.days) * factor,
+            self.total_nanos().saturating_mul(factor),
+        )
+    }
+
+    fn divided(&self, divisor: f64) -> Result<Duration> {
+        if let Some(divisor) = whole(divisor) {
+            return self.shared(divisor);
+        }
+        let nanos = (self.total_nanos() as f64 / divisor).trunc() as i128;
+        Duration::fractional(
+            Amount::of_float(self.months as f64 / divisor)?,
+            Amount::of_float(self.days as f64 / divisor)?,
+            nanos,
+        )
+    }
+
+    fn shared(&self, divisor: i64) -> Result<Duration> {
+        Duration::fractional(
+            Amount::quotient(self.months, divisor)?,
+            Amount::quotient(self.days, divisor)?,
+            self.total_nanos() / i128::from(divisor),
         )
     }
 

@@ -8,5 +8,5 @@
 mod duration;
 mod zoned;
 
-pub(crate) use duration::{Calculate, NANOS, SECONDS_PER_DAY, out_of_range};
+pub(crate) use duration::{Amount, Calculate, NANOS, SECONDS_PER_DAY, out_of_range};
 pub(crate) use zoned::{show_zoned, zone_name};

@@ -5,6 +5,9 @@
 //! cheapest one, walks to the path's end, then from the start to its beginning. Each conjunct of WHERE filters as soon
 //! as all of its variables are bound.
 //!
+//! What a step of variable length asks of each of its relationships is asked on the way, so the order of work is one in which the
+//! variables of its property map are bound before, where there is such an order.
+//!
 //! No relationship is followed twice within one MATCH: every expansion lists the slots of those before it.
 
 use std::collections::HashSet;
@@ -12,10 +15,11 @@ use std::collections::HashSet;
 use super::parts::Part;
 use super::pattern::{PatternSlots, already_bound, conflicts};
 use super::scope::Origin;
+use super::shortest::{Search, Searches};
 use super::{Compiler, Scope, seek};
 use crate::error::{Detail, Error, Result};
 use crate::plan::{Expansion, Expr, Kind, Plan, Slot};
-use crate::syntax::ast::{self, Binary, ExprKind};
+use crate::syntax::ast::{self, Binary, ExprKind, Quantifier};
 use crate::value::{Name, Type};
 
 /// A condition, and the slots of this MATCH that it reads.
@@ -25,10 +29,10 @@ pub(super) struct Condition {
 }
 
 /// What has been planned of a MATCH.
-struct Progress {
+pub(super) struct Progress {
     plan: Plan,
     /// The slots that hold a value by now.
-    bound: HashSet<Slot>,
+    pub(super) bound: HashSet<Slot>,
     /// The slots of relationships that were followed, of each part.
     followed: Vec<Vec<Slot>>,
     /// Whose pattern is walked.
@@ -43,10 +47,11 @@ struct Waiting<'a> {
     pattern: &'a ast::Pattern,
     slots: PatternSlots,
     part: usize,
+    search: Search,
 }
 
 impl Progress {
-    fn apply_conditions(&mut self) {
+    pub(super) fn apply_conditions(&mut self) {
         let mut waiting = Vec::new();
         for condition in std::mem::take(&mut self.conditions) {
             if condition.needs.is_subset(&self.bound) {
@@ -61,7 +66,7 @@ impl Progress {
         self.conditions = waiting;
     }
 
-    fn wrap(&mut self, operator: impl FnOnce(Box<Plan>) -> Plan) {
+    pub(super) fn wrap(&mut self, operator: impl FnOnce(Box<Plan>) -> Plan) {
         let input = std::mem::replace(&mut self.plan, Plan::Argument);
         self.plan = operator(Box::new(input));
     }
@@ -111,8 +116,10 @@ impl Compiler<'_> {
                 self.grow(pattern.at.0)?;
                 slots.push(self.bind_pattern(pattern, &before, &mut scope, &mut relationships)?);
             }
+            let mut searches = Searches::of(part)?;
             if let Some(predicate) = part.predicate {
-                self.split(predicate, &scope, &bound, &mut progress.conditions)?;
+                let conditions = &mut progress.conditions;
+                self.split(predicate, &scope, &bound, &mut searches, conditions)?;
             }
             for (pattern, slots) in part.patterns.iter().zip(&slots) {
                 for (node, slot) in pattern.nodes.iter().zip(&slots.nodes) {
@@ -120,10 +127,11 @@ impl Compiler<'_> {
                 }
             }
             let placed = part.patterns.iter().zip(slots);
-            left.extend(placed.map(|(pattern, slots)| Waiting {
+            left.extend(placed.enumerate().map(|(at, (pattern, slots))| Waiting {
                 pattern,
                 slots,
                 part: number,
+                search: searches.take(at, pattern, &scope, &bound),
             }));
             scopes.push(scope.clone());
             if let Some(passes) = &part.passes {
@@ -139,14 +147,20 @@ impl Compiler<'_> {
         }
         progress.apply_conditions();
         while !left.is_empty() {
-            let (at, start) = self.cheapest(&left, &progress)?;
+            let (at, start) = self.cheapest(&left, &scopes, &progress)?;
             let Waiting {
                 pattern,
                 slots,
                 part,
+                search,
             } = left.remove(at);
             progress.part = part;
-            self.walk(pattern, &slots, start, &scopes[part], &mut progress)?;
+            let scope = &scopes[part];
+            if pattern.shortest.is_some() {
+                self.walk_shortest(pattern, &slots, search, scope, &mut progress)?;
+            } else {
+                self.walk(pattern, &slots, start, scope, &mut progress)?;
+            }
         }
         for condition in std::mem::take(&mut progress.conditions) {
             progress.wrap(|input| Plan::Filter {
@@ -276,7 +290,13 @@ impl Compiler<'_> {
         }
         if let Some(predicate) = &node.predicate {
             let first = conditions.len();
-            self.split(predicate, scope, bound, conditions)?;
+            self.split(
+                predicate,
+                scope,
+                bound,
+                &mut Searches::default(),
+                conditions,
+            )?;
             for condition in &mut conditions[first..] {
                 condition.needs.insert(slot);
             }
@@ -284,19 +304,23 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Splits a condition at its ANDs.
+    /// Splits a condition at its ANDs. What a shortest path is asked goes to its search.
     fn split(
         &mut self,
         predicate: &ast::Expr,
         scope: &Scope,
         bound: &HashSet<Slot>,
+        searches: &mut Searches<'_>,
         conditions: &mut Vec<Condition>,
     ) -> Result<()> {
         if let ExprKind::Binary(Binary::And, a, b) = &predicate.kind {
-            self.split(a, scope, bound, conditions)?;
-            return self.split(b, scope, bound, conditions);
+            self.split(a, scope, bound, searches, conditions)?;
+            return self.split(b, scope, bound, searches, conditions);
         }
         self.grow(predicate.span)?;
+        if self.search_test(predicate, scope, bound, searches)? {
+            return Ok(());
+        }
         let compiled = self.boolean(predicate, scope)?;
         let needs = needs(Some(predicate), scope, bound);
         conditions.push(Condition {
@@ -306,12 +330,18 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// Which of the remaining patterns to plan next, and at which of its nodes to start: where the fewest rows are expected, of the start
-    /// and of the first step from it.
-    fn cheapest(&self, left: &[Waiting<'_>], progress: &Progress) -> Result<(usize, usize)> {
+    /// Which of the remaining patterns to plan next, and at which of its nodes to start: where nothing is asked on the way that is
+    /// not known by then, and where the fewest rows are expected, of the start and of the first step from it.
+    fn cheapest(
+        &self,
+        left: &[Waiting<'_>],
+        scopes: &[Scope],
+        progress: &Progress,
+    ) -> Result<(usize, usize)> {
         let bound = &progress.bound;
-        let mut best: Option<(u64, usize, usize)> = None;
-        for (at, Waiting { pattern, slots, .. }) in left.iter().enumerate() {
+        let mut best: Option<((usize, usize, u64), usize, usize)> = None;
+        for (at, waiting) in left.iter().enumerate() {
+            let Waiting { pattern, slots, .. } = waiting;
             for (i, node) in pattern.nodes.iter().enumerate() {
                 let cost = if bound.contains(&slots.nodes[i]) {
                     0
@@ -323,6 +353,12 @@ impl Compiler<'_> {
                     let by_index = seek::cheapest(self.graph, &labels, slot, bound, conditions)?;
                     let starts = by_index.map_or(of_label, |(cost, _)| cost.min(of_label));
                     starts.saturating_add(self.first_steps(pattern, i, starts, of_label)?)
+                };
+                let late = late(waiting, i, &scopes[waiting.part], bound);
+                // A search for a shortest path cannot be asked later, so it waits first.
+                let cost = match pattern.shortest {
+                    Some(_) => (late, 0, cost),
+                    None => (0, late, cost),
                 };
                 if best.is_none_or(|(least, _, _)| cost < least) {
                     best = Some((cost, at, i));
@@ -368,9 +404,6 @@ impl Compiler<'_> {
         scope: &Scope,
         progress: &mut Progress,
     ) -> Result<()> {
-        if pattern.shortest.is_some() {
-            return self.walk_shortest(pattern, slots, scope, progress);
-        }
         self.enter(pattern, slots, start, progress)?;
         for i in start..pattern.relationships.len() {
             self.step(pattern, slots, i, false, scope, progress)?;
@@ -382,7 +415,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn name_path(
+    pub(super) fn name_path(
         &self,
         pattern: &ast::Pattern,
         slots: &PatternSlots,
@@ -399,7 +432,7 @@ impl Compiler<'_> {
     }
 
     /// Begins a path at a node.
-    fn enter(
+    pub(super) fn enter(
         &self,
         pattern: &ast::Pattern,
         slots: &PatternSlots,
@@ -457,6 +490,13 @@ impl Compiler<'_> {
             step.direction
         };
         let relationship_bound = progress.bound.contains(&relationship);
+        let properties = step.properties.as_ref();
+        let needs = needs(properties, scope, &progress.bound);
+        let tests = self.property_tests(properties, scope)?;
+        let (on_the_way, behind) = match step.length {
+            Some(_) if needs.is_empty() => (tests, Vec::new()),
+            _ => (Vec::new(), tests),
+        };
         let expansion = Expansion {
             from: slots.nodes[from],
             relationship,
@@ -466,10 +506,8 @@ impl Compiler<'_> {
             direction,
             kinds: step.kinds.clone(),
             length: step.length.map(length),
-            properties: match step.length {
-                Some(_) => self.property_tests(step.properties.as_ref(), scope)?,
-                None => Vec::new(),
-            },
+            properties: on_the_way,
+            element_tests: Vec::new(),
             distinct_from: progress.followed[progress.part].clone(),
             reversed: backward,
             is_read: true,
@@ -488,68 +526,27 @@ impl Compiler<'_> {
             expansion: Box::new(expansion),
         });
         progress.bound.extend([relationship, to]);
-        if step.length.is_none() {
-            for (name, value) in self.property_tests(step.properties.as_ref(), scope)? {
-                let needs = needs(step.properties.as_ref(), scope, &progress.bound);
-                let predicate = property_equals(relationship, name, value);
-                progress.conditions.push(Condition { needs, predicate });
-            }
+        for (name, value) in behind {
+            let needs = &needs - &progress.bound;
+            let predicate = match step.length {
+                None => property_equals(relationship, name, value),
+                Some(_) => {
+                    let element = self.slot();
+                    each(relationship, element, property_equals(element, name, value))
+                }
+            };
+            progress.conditions.push(Condition { needs, predicate });
         }
         if let Some(predicate) = &step.predicate {
             let bound = progress.bound.clone();
-            self.split(predicate, scope, &bound, &mut progress.conditions)?;
+            self.split(
+                predicate,
+                scope,
+                &bound,
+                &mut Searches::default(),
+                &mut progress.conditions,
+            )?;
         }
-        progress.apply_conditions();
-        Ok(())
-    }
-
-    /// `shortestPath`: both ends are found first.
-    fn walk_shortest(
-        &mut self,
-        pattern: &ast::Pattern,
-        slots: &PatternSlots,
-        scope: &Scope,
-        progress: &mut Progress,
-    ) -> Result<()> {
-        let [step] = pattern.relationships.as_slice() else {
-            let message = "a shortest path has one relationship of variable length";
-            return Err(Error::syntax(
-                Detail::InvalidRelationshipPattern,
-                message,
-                pattern.at.0,
-            ));
-        };
-        let least = step.length.map_or(1, |length| length.0.unwrap_or(1));
-        if least > 1 {
-            return Err(Error::unsupported(
-                "a shortest path of at least two steps",
-                step.at.0,
-            ));
-        }
-        self.enter(pattern, slots, 0, progress)?;
-        self.enter(pattern, slots, 1, progress)?;
-        let relationship = slots.relationships[0];
-        let expansion = Expansion {
-            from: slots.nodes[0],
-            relationship,
-            relationship_bound: false,
-            to: slots.nodes[1],
-            to_bound: true,
-            direction: step.direction,
-            kinds: step.kinds.clone(),
-            length: Some(step.length.map_or((1, 1), length)),
-            properties: self.property_tests(step.properties.as_ref(), scope)?,
-            distinct_from: Vec::new(),
-            reversed: false,
-            is_read: true,
-            shortest: pattern.shortest,
-        };
-        progress.wrap(|input| Plan::Expand {
-            input,
-            expansion: Box::new(expansion),
-        });
-        progress.bound.insert(relationship);
-        self.name_path(pattern, slots, scope, progress);
         progress.apply_conditions();
         Ok(())
     }
@@ -571,7 +568,7 @@ fn leave_unread(plan: &mut Plan, slot: Slot) {
     }
 }
 
-fn length(length: (Option<u64>, Option<u64>)) -> (u64, u64) {
+pub(super) fn length(length: (Option<u64>, Option<u64>)) -> (u64, u64) {
     (length.0.unwrap_or(1), length.1.unwrap_or(u64::MAX))
 }
 
@@ -603,9 +600,51 @@ fn property_equals(slot: Slot, name: Name, value: Expr) -> Expr {
     )
 }
 
+/// Whether a condition holds for each element of a list.
+fn each(list: Slot, element: Slot, predicate: Expr) -> Expr {
+    let span = predicate.span;
+    let kind = Kind::Quantified {
+        quantifier: Quantifier::All,
+        slot: element,
+        list: Expr::new(Kind::Slot(list), span).boxed(),
+        predicate: predicate.boxed(),
+    };
+    Expr::new(kind, span)
+}
+
+/// How many steps of a path are asked on the way for what is not bound by then, if the path is begun at a node.
+fn late(waiting: &Waiting<'_>, start: usize, scope: &Scope, bound: &HashSet<Slot>) -> usize {
+    let Waiting { pattern, slots, .. } = waiting;
+    if pattern.shortest.is_some() {
+        let is_known = |slot: &Slot| bound.contains(slot) || slots.nodes.contains(slot);
+        return usize::from(!waiting.search.waits.iter().all(is_known));
+    }
+    let asks = |step: &ast::RelationshipPattern| step.length.is_some() && step.properties.is_some();
+    if !pattern.relationships.iter().any(asks) {
+        return 0;
+    }
+    let mut bound = bound.clone();
+    bound.insert(slots.nodes[start]);
+    let after = (start..pattern.relationships.len()).map(|i| (i, i + 1));
+    let before = (0..start).rev().map(|i| (i, i));
+    let mut late = 0;
+    for (i, to) in after.chain(before) {
+        let step = &pattern.relationships[i];
+        if asks(step) && !needs(step.properties.as_ref(), scope, &bound).is_empty() {
+            late += 1;
+        }
+        bound.extend([slots.relationships[i], slots.nodes[to]]);
+    }
+    late
+}
+
 /// The slots that an expression reads and that are not bound before this MATCH. An expression with a subquery, a
 /// pattern or a map projection waits for all of them.
-fn needs(expr: Option<&ast::Expr>, scope: &Scope, bound: &HashSet<Slot>) -> HashSet<Slot> {
+pub(super) fn needs(
+    expr: Option<&ast::Expr>,
+    scope: &Scope,
+    bound: &HashSet<Slot>,
+) -> HashSet<Slot> {
     let mut needs = HashSet::new();
     if let Some(expr) = expr {
         collect_needs(expr, scope, &mut needs);

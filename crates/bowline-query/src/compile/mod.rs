@@ -10,6 +10,7 @@
 //!   pattern      the pieces of patterns that MATCH, CREATE and MERGE share
 //!   parts        MATCH clauses that are planned as one
 //!   matching     MATCH: where to start, which way to walk, when to filter
+//!   shortest     shortest paths, and what their search is asked
 //!   projection   WITH and RETURN: grouping, ORDER BY, DISTINCT, SKIP, LIMIT
 //!   update       CREATE, MERGE, SET, REMOVE, DELETE
 //!   query        clauses in a row, UNION, subqueries, CALL
@@ -27,6 +28,7 @@ mod projection;
 mod query;
 mod scope;
 mod seek;
+mod shortest;
 mod types;
 mod update;
 

@@ -263,7 +263,10 @@ impl State {
             AggregateKind::Average => match &self.value {
                 Value::Null => Value::Null,
                 Value::Int(sum) => Value::Float(*sum as f64 / count),
-                Value::Duration(duration) => Value::Duration(duration.scaled(1.0 / count)?),
+                Value::Duration(duration) => {
+                    let count = i64::try_from(self.count).map_err(|_| too_many())?;
+                    Value::Duration(duration.shared(count)?)
+                }
                 value => Value::Float(number(value)? / count),
             },
             AggregateKind::Collect => Value::list(self.values),

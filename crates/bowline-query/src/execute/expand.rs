@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bowline_types::{BlockId, Direction};
 
 use super::context::Context;
-use super::evaluate::evaluate;
+use super::evaluate::{evaluate, holds};
 use super::steps::Steps;
 use super::stream::{Each, Input, Row, Stream};
 use crate::error::{Error, Result};
@@ -71,7 +71,7 @@ impl<'p> Expand<'p> {
         }
         if expansion.shortest.is_some() {
             return Ok(State::Found(
-                shortest(expansion, &row, from, &wanted, cx)?.into_iter(),
+                shortest(expansion, &mut row, from, &wanted, cx)?.into_iter(),
             ));
         }
         if expansion.relationship_bound {
@@ -398,10 +398,30 @@ fn holds_all(id: &Id, wanted: &Properties, cx: &mut Context<'_>) -> Result<bool>
     }))
 }
 
+/// Whether an element of a shortest path, a node or a relationship, fits what is asked of such elements.
+fn fits(
+    expansion: &Expansion,
+    is_node: bool,
+    element: impl Fn() -> Value,
+    row: &mut Row,
+    cx: &mut Context<'_>,
+) -> Result<bool> {
+    let tests = expansion.element_tests.iter();
+    for test in tests.filter(|test| test.is_of_nodes == is_node) {
+        row[test.slot] = element();
+        let is_fit = holds(&test.predicate, row, cx);
+        row[test.slot] = Value::Null;
+        if !is_fit? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 /// The shortest ways between two nodes, breadth first.
 fn shortest(
     expansion: &Expansion,
-    row: &Row,
+    row: &mut Row,
     from: BlockId,
     wanted: &Properties,
     cx: &mut Context<'_>,
@@ -413,6 +433,9 @@ fn shortest(
     let (least, most) = expansion.length.unwrap_or((1, u64::MAX));
     if from == to {
         if least == 0 {
+            if !fits(expansion, true, || Value::Node(Node::from(from)), row, cx)? {
+                return Ok(Vec::new());
+            }
             let mut row = row.clone();
             row[expansion.relationship] = list(&[], false);
             return Ok(vec![row]);
@@ -422,6 +445,9 @@ fn shortest(
             span: None,
             place: None,
         });
+    }
+    if !fits(expansion, true, || Value::Node(Node::from(from)), row, cx)? {
+        return Ok(Vec::new());
     }
     // For each node reached: its distance, and the relationships by which it is reached at that distance.
     let mut reached: HashMap<BlockId, (u64, Vec<Id>)> = HashMap::from([(from, (0, Vec::new()))]);
@@ -434,10 +460,15 @@ fn shortest(
         }
         let mut steps = Steps::new(at, expansion.direction);
         while let Some(id) = steps.next(&expansion.kinds, cx)? {
-            if !holds_all(&id, wanted, cx)? {
+            let it = || Value::Relationship(Relationship::from(id.clone()));
+            if !holds_all(&id, wanted, cx)? || !fits(expansion, false, it, row, cx)? {
                 continue;
             }
             let next = id.other(at);
+            let node = || Value::Node(Node::from(next));
+            if !reached.contains_key(&next) && !fits(expansion, true, node, row, cx)? {
+                continue;
+            }
             match reached.get_mut(&next) {
                 None => {
                     reached.insert(next, (distance + 1, vec![id]));

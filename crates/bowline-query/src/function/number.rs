@@ -16,7 +16,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         float("floor", v, f64::floor)
     }),
     function("round", 1, 1, NUMBER, Type::Float, |_, v| {
-        float("round", v, |x| (x + 0.5).floor())
+        float("round", v, rounded)
     }),
     function("sqrt", 1, 1, NUMBER, Type::Float, |_, v| {
         float("sqrt", v, f64::sqrt)
@@ -88,6 +88,14 @@ fn float(name: &str, values: &[Value], code: fn(f64) -> f64) -> Result<Value> {
     Ok(Value::Float(code(number(name, &values[0])?)))
 }
 
+/// The nearest whole number; of two that are as near, the greater one. `x + 0.5` would round by itself, so the part behind the
+/// point is looked at, which is exact.
+fn rounded(x: f64) -> f64 {
+    // Of -0.0 the sum is 0.0.
+    let whole = x.floor() + 0.0;
+    if x - whole < 0.5 { whole } else { whole + 1.0 }
+}
+
 fn abs(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     match &values[0] {
         Value::Int(value) => value.checked_abs().map(Value::Int).ok_or_else(|| {
@@ -131,7 +139,7 @@ fn to_integer(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
         Value::Bool(value) => Value::Int(i64::from(*value)),
         Value::Text(text) => match text.trim().parse::<i64>() {
             Ok(value) => Value::Int(value),
-            Err(_) => text.trim().parse::<f64>().map_or(Value::Null, truncated),
+            Err(_) => float_of(text.trim()).map_or(Value::Null, truncated),
         },
         other => return Err(invalid("toInteger", other)),
     })
@@ -139,18 +147,31 @@ fn to_integer(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
 
 /// The integer part, or null if it does not fit.
 fn truncated(value: f64) -> Value {
-    if value.is_finite() && value.abs() < 9.223_372_036_854_775e18 {
+    // 2^63, the least that is too great. Its negative is the least integer.
+    const END: f64 = 9_223_372_036_854_775_808.0;
+    if (-END..END).contains(&value) {
         Value::Int(value as i64)
     } else {
         Value::Null
     }
 }
 
+/// The number of a text. Rust also takes `inf`, `nan` and both names in any case, which Cypher does not.
+fn float_of(text: &str) -> Option<f64> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let is_named = matches!(unsigned, "Infinity" | "NaN");
+    let begins_as_number = unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    if !is_named && !begins_as_number {
+        return None;
+    }
+    text.parse().ok()
+}
+
 fn to_float(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     Ok(match &values[0] {
         Value::Int(value) => Value::Float(*value as f64),
         Value::Float(value) => Value::Float(*value),
-        Value::Text(text) => text.trim().parse::<f64>().map_or(Value::Null, Value::Float),
+        Value::Text(text) => float_of(text.trim()).map_or(Value::Null, Value::Float),
         other => return Err(invalid("toFloat", other)),
     })
 }

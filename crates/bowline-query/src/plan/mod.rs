@@ -10,8 +10,8 @@ mod operator;
 
 pub(crate) use expression::{Expr, Kind, MapPart, PathPart};
 pub(crate) use operator::{
-    Aggregate, AggregateKind, CreateNode, CreateRelationship, Expansion, NodeSeek, Plan, Remove,
-    SeekKeys, Set,
+    Aggregate, AggregateKind, CreateNode, CreateRelationship, ElementTest, Expansion, NodeSeek,
+    Plan, Remove, SeekKeys, Set,
 };
 
 /// The place of a variable in a row.

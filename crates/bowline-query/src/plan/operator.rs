@@ -178,6 +178,8 @@ pub(crate) struct Expansion {
     pub length: Option<(u64, u64)>,
     /// What each relationship on the way must hold.
     pub properties: Vec<(Name, Expr)>,
+    /// What each element on the shortest way must fit.
+    pub element_tests: Vec<ElementTest>,
     /// The relationships of the same MATCH, none of which may be followed again.
     pub distinct_from: Vec<Slot>,
     /// The list of relationships is in reverse, because the pattern is walked from its end.
@@ -185,6 +187,16 @@ pub(crate) struct Expansion {
     /// Whether anything may ask for the relationship. If not, a row need not have it.
     pub is_read: bool,
     pub shortest: Option<Shortest>,
+}
+
+/// What each node or each relationship of a shortest path must fit.
+#[derive(Clone, Debug)]
+pub(crate) struct ElementTest {
+    /// Gets the element.
+    pub slot: Slot,
+    /// Of the nodes, both ends included; if not, of the relationships.
+    pub is_of_nodes: bool,
+    pub predicate: Expr,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,5 +1,7 @@
 //! The duration between two temporal values.
 
+use std::cmp::Ordering;
+
 use crate::calendar::Calculate as _;
 use jiff::civil;
 use jiff::tz::TimeZone;
@@ -137,15 +139,19 @@ fn whole_days(from: civil::DateTime, to: civil::DateTime) -> i64 {
     (nanos / (86_400 * NANOS)) as i64
 }
 
-/// How many whole months lie between, towards zero.
+/// How many whole months lie between, towards zero: from the 31st to the 28th of the next month is none, though a date that
+/// is moved by a month may come to lie there.
 fn whole_months(from: civil::DateTime, to: civil::DateTime) -> Result<i64> {
-    let count = |d: civil::DateTime| i64::from(d.year()) * 12 + i64::from(d.month());
-    let mut months = count(to) - count(from);
-    let moved = add_months(from.date(), months)?.to_datetime(from.time());
-    if months > 0 && moved > to {
-        months -= 1;
-    } else if months < 0 && moved < to {
-        months += 1;
-    }
-    Ok(months)
+    // The last day counts only if its time is reached.
+    let end = match (to.date().cmp(&from.date()), to.time().cmp(&from.time())) {
+        (Ordering::Greater, Ordering::Less) => to.date().yesterday(),
+        (Ordering::Less, Ordering::Greater) => to.date().tomorrow(),
+        _ => Ok(to.date()),
+    };
+    let end = end.map_err(|_| out_of_range())?;
+    // As if each month had 32 days.
+    let count = |d: civil::Date| {
+        (i64::from(d.year()) * 12 + i64::from(d.month())) * 32 + i64::from(d.day())
+    };
+    Ok((count(end) - count(from.date())) / 32)
 }

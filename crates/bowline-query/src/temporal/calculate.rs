@@ -27,49 +27,36 @@ pub(crate) fn calculate(operator: Binary, a: &Value, b: &Value) -> Result<Option
             return shift(value, &duration.negated()?);
         }
         (Binary::Multiply, Value::Duration(duration), number)
-        | (Binary::Multiply, number, Value::Duration(duration)) => {
-            let Some(factor) = number_of(number) else {
-                return Ok(None);
-            };
-            Value::Duration(duration.scaled(factor)?)
-        }
+        | (Binary::Multiply, number, Value::Duration(duration)) => Value::Duration(match number {
+            Value::Int(factor) => duration.times(*factor)?,
+            Value::Float(factor) => duration.scaled(*factor)?,
+            _ => return Ok(None),
+        }),
         (Binary::Divide, Value::Duration(duration), number) => {
-            let Some(divisor) = number_of(number) else {
-                return Ok(None);
+            let is_zero = match number {
+                Value::Int(divisor) => *divisor == 0,
+                Value::Float(divisor) => *divisor == 0.0,
+                _ => return Ok(None),
             };
-            if divisor == 0.0 {
+            if is_zero {
                 return Err(Error::runtime(
                     crate::error::Class::ArithmeticError,
                     crate::error::Detail::DivisionByZero,
                     "a duration cannot be divided by zero",
                 ));
             }
-            Value::Duration(divided(duration, divisor)?)
+            Value::Duration(match number {
+                Value::Int(divisor) => duration.shared(*divisor)?,
+                Value::Float(divisor) => duration.divided(*divisor)?,
+                _ => return Ok(None),
+            })
         }
         _ => return Ok(None),
     }))
 }
 
-/// Division part by part, which loses less than a multiplication by the inverse.
-fn divided(duration: &Duration, divisor: f64) -> Result<Duration> {
-    let nanos = (duration.total_nanos() as f64 / divisor).trunc() as i128;
-    Duration::fractional(
-        duration.months as f64 / divisor,
-        duration.days as f64 / divisor,
-        nanos,
-    )
-}
-
 pub(crate) fn negate(duration: &Duration) -> Result<Duration> {
     duration.negated()
-}
-
-fn number_of(value: &Value) -> Option<f64> {
-    match value {
-        Value::Int(value) => Some(*value as f64),
-        Value::Float(value) => Some(*value),
-        _ => None,
-    }
 }
 
 /// A value, moved by a duration: first months, then days, then seconds.

@@ -1,6 +1,6 @@
 //! Temporal values from parts, as in `date({year: 2024, week: 1})`, from other values, and from text.
 
-use crate::calendar::Calculate as _;
+use crate::calendar::{Amount, Calculate as _};
 use std::sync::Arc;
 
 use jiff::civil::{self, ISOWeekDate, Weekday};
@@ -516,14 +516,12 @@ pub(super) fn ordinal_date(year: i64, day: i64) -> Result<civil::Date> {
 }
 
 fn build_duration(map: &Properties) -> Result<Value> {
-    let mut months = 0.0;
-    let mut days = 0.0;
-    let mut nanos = 0i128;
+    let (mut months, mut days, mut nanos) = (Amount::default(), Amount::default(), 0i128);
     for (key, value) in map {
-        let (whole, fraction) = match value {
+        let amount = match value {
             Value::Null => continue,
-            Value::Int(value) => (i128::from(*value), 0.0),
-            Value::Float(value) => (value.trunc() as i128, value.fract()),
+            Value::Int(value) => Amount::new(i128::from(*value), 0.0)?,
+            Value::Float(value) => Amount::of_float(*value)?,
             other => {
                 return Err(Error::wrong_type(format!(
                     "`{key}` is a number, not {}",
@@ -531,14 +529,13 @@ fn build_duration(map: &Properties) -> Result<Value> {
                 )));
             }
         };
-        let number = whole as f64 + fraction;
-        let mut add = |unit: i128| nanos += whole * unit + (fraction * unit as f64).round() as i128;
+        let mut add = |unit: i128| nanos = nanos.saturating_add(amount.units(unit));
         match &**key {
-            "years" => months += number * 12.0,
-            "quarters" => months += number * 3.0,
-            "months" => months += number,
-            "weeks" => days += number * 7.0,
-            "days" => days += number,
+            "years" => months = months.plus(amount.times(12)?)?,
+            "quarters" => months = months.plus(amount.times(3)?)?,
+            "months" => months = months.plus(amount)?,
+            "weeks" => days = days.plus(amount.times(7)?)?,
+            "days" => days = days.plus(amount)?,
             "hours" => add(3600 * NANOS),
             "minutes" => add(60 * NANOS),
             "seconds" => add(NANOS),

@@ -1,6 +1,6 @@
 //! Temporal values, read from text in the forms of ISO 8601.
 
-use crate::calendar::Calculate as _;
+use crate::calendar::{Amount, Calculate as _};
 use jiff::civil;
 use jiff::tz::{Offset, TimeZone};
 
@@ -264,7 +264,7 @@ fn dated_duration(body: &str) -> Option<Result<Duration>> {
 
 /// `1Y2M3W4DT5H6M7.8S`.
 fn unit_duration(body: &str) -> Option<Result<Duration>> {
-    let (mut months, mut days, mut nanos) = (0.0, 0.0, 0i128);
+    let (mut months, mut days, mut nanos) = (Amount::default(), Amount::default(), 0i128);
     let mut rest = body;
     let mut in_time = false;
     while !rest.is_empty() {
@@ -281,19 +281,35 @@ fn unit_duration(body: &str) -> Option<Result<Duration>> {
         let number = rest[..length].replace(',', ".");
         let unit = rest[length..].chars().next()?;
         rest = &rest[length + unit.len_utf8()..];
-        let value: f64 = number.parse().ok()?;
+        number.parse::<f64>().ok()?;
         match (in_time, unit) {
-            (false, 'Y') => months += value * 12.0,
-            (false, 'M') => months += value,
-            (false, 'W') => days += value * 7.0,
-            (false, 'D') => days += value,
-            (true, 'H') => nanos += decimal_nanos(&number, 3600)?,
-            (true, 'M') => nanos += decimal_nanos(&number, 60)?,
-            (true, 'S') => nanos += decimal_nanos(&number, 1)?,
+            (false, 'Y') => months = months.plus(decimal(&number, 12)?).ok()?,
+            (false, 'M') => months = months.plus(decimal(&number, 1)?).ok()?,
+            (false, 'W') => days = days.plus(decimal(&number, 7)?).ok()?,
+            (false, 'D') => days = days.plus(decimal(&number, 1)?).ok()?,
+            (true, 'H') => nanos = nanos.saturating_add(decimal_nanos(&number, 3600)?),
+            (true, 'M') => nanos = nanos.saturating_add(decimal_nanos(&number, 60)?),
+            (true, 'S') => nanos = nanos.saturating_add(decimal_nanos(&number, 1)?),
             _ => return None,
         }
     }
     Some(Duration::fractional(months, days, nanos))
+}
+
+/// A decimal number of units of so many months or days.
+fn decimal(number: &str, unit: i128) -> Option<Amount> {
+    let (sign, number) = match number.strip_prefix('-') {
+        Some(rest) => (-1, rest),
+        None => (1, number.strip_prefix('+').unwrap_or(number)),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let whole: i128 = match whole {
+        "" => 0,
+        whole => whole.parse().ok()?,
+    };
+    let fraction: f64 = format!("0.{fraction}").parse().ok()?;
+    let amount = Amount::new(sign * whole, sign as f64 * fraction);
+    amount.and_then(|amount| amount.times(unit)).ok()
 }
 
 /// A decimal number of units of so many seconds, in nanoseconds, without rounding to a float.
