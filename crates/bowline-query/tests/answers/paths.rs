@@ -1,28 +1,8 @@
 //! Paths of variable length and shortest paths whose conditions read something else of the pattern.
 
-use bowline_query::{Error, MemoryGraph, Parameters, Query, Value};
+use bowline_query::{Error, MemoryGraph, Parameters, Query};
 
-fn graph(setup: &str) -> MemoryGraph {
-    let mut graph = MemoryGraph::new();
-    Query::new(setup)
-        .run_mut(&mut graph, &Parameters::new())
-        .unwrap();
-    graph
-}
-
-/// The rows of an answer, as text.
-fn rows(graph: &MemoryGraph, text: &str) -> Vec<String> {
-    let answer = Query::new(text)
-        .run(graph, &Parameters::new())
-        .unwrap_or_else(|e| panic!("{text}\n{e}"));
-    let show = |row: &Vec<Value>| {
-        row.iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    answer.rows.iter().map(show).collect()
-}
+use crate::{graph, rows};
 
 /// What is refused as not supported.
 fn refused(graph: &MemoryGraph, text: &str) -> String {

@@ -1,28 +1,8 @@
 //! WITH, RETURN and UNION: what the openCypher test suite does not ask of keys, aggregates, columns and numbers of rows.
 
-use bowline_query::{Detail, MemoryGraph, Parameters, Query, Value};
+use bowline_query::{Detail, MemoryGraph, Parameters, Query};
 
-fn graph(setup: &str) -> MemoryGraph {
-    let mut graph = MemoryGraph::new();
-    Query::new(setup)
-        .run_mut(&mut graph, &Parameters::new())
-        .unwrap();
-    graph
-}
-
-/// The rows of an answer, as text.
-fn rows(graph: &MemoryGraph, text: &str) -> Vec<String> {
-    let answer = Query::new(text)
-        .run(graph, &Parameters::new())
-        .unwrap_or_else(|e| panic!("{text}\n{e}"));
-    let show = |row: &Vec<Value>| {
-        row.iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    answer.rows.iter().map(show).collect()
-}
+use crate::{graph, rows};
 
 /// Each text, and its rows.
 fn all_have(graph: &MemoryGraph, wanted: &[(&str, &[&str])]) {
