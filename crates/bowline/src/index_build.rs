@@ -18,6 +18,7 @@
 //!
 //! - One thread at a time creates, builds or clears.
 //! - A builder holds one chunk in memory, whatever the size of the graph.
+//! - The mark of a builder never passes a block that was left out, as it clashed with another.
 //! - The set of indexes changes in the commit order, between two groups.
 
 use std::ops::Bound;
@@ -151,6 +152,8 @@ fn build(shared: &Shared, index: &Definition) -> Result<()> {
     let State::Building { mut done } = index.state else {
         return Ok(());
     };
+    // How far there were no clashes: who goes on after a crash finds them again from there.
+    let mut clean = done;
     let mut pairs = Vec::new();
     let is_over = loop {
         shared.check_open()?;
@@ -162,11 +165,14 @@ fn build(shared: &Shared, index: &Definition) -> Result<()> {
         let Some(last) = last else {
             break pairs.is_empty();
         };
-        put_chunk(shared, index, blocks, last, &mut pairs)?;
+        put_chunk(shared, index, blocks, (clean, last), &mut pairs)?;
         if pairs.len() >= PAIRS_MAX {
             break false;
         }
         done = Some(last);
+        if pairs.is_empty() {
+            clean = done;
+        }
     };
     if is_over {
         let state = State::Ready {
@@ -218,17 +224,19 @@ fn next_chunk(
     Ok((blocks, last))
 }
 
-/// Commits the entries of a chunk, without those of blocks that clash with others.
+/// Commits the entries of a chunk, without those of blocks that clash with others. The mark goes from `clean` to `last` only if
+/// there has been no clash: what was left out is known to this builder alone, and not to one after a crash.
 fn put_chunk(
     shared: &Shared,
     index: &Definition,
     mut blocks: Vec<BlockId>,
-    last: BlockId,
+    (clean, last): (Option<BlockId>, BlockId),
     pairs: &mut Vec<(BlockId, BlockId)>,
 ) -> Result<()> {
     loop {
+        let done = if pairs.is_empty() { Some(last) } else { clean };
         let building = Definition {
-            state: State::Building { done: Some(last) },
+            state: State::Building { done },
             ..index.clone()
         };
         let mut request = Request::of(record(&index.key(), building.encode()));

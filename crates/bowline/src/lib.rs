@@ -116,9 +116,10 @@ pub use transaction::{Transaction, TransactionRange};
 pub mod cypher {
     pub use crate::query::{Algorithms, DraftRead, Drafted, ModelError};
     pub use bowline_query::{
-        Answer, Class, Detail, Duration, Effects, Error, Graph, Limits, Name, Node, NodeRecord,
-        OffsetTime, Parameters, Path, Phase, Place, PlanFigures, Prepared, Problem, Properties,
-        Query, Relationship, RelationshipId, Result, Span, StoreError, Summary, Type, Value,
+        Answer, Class, Detail, Duration, Effects, Error, Graph, Limits, Name, Nested, Node,
+        NodeRecord, OffsetTime, Parameters, Path, Phase, Place, PlanFigures, Prepared, Problem,
+        Properties, Query, Relationship, RelationshipId, Result, Span, StoreError, Summary, Type,
+        Value,
     };
 }
 pub use tree_hashes::TreeHashes;

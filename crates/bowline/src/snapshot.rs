@@ -44,6 +44,11 @@ impl Snapshot {
         &self.handle
     }
 
+    /// Its pin.
+    pub(crate) fn pin(&self) -> SnapshotPin {
+        self.pin.clone()
+    }
+
     /// The revision of the snapshot.
     ///
     /// ```

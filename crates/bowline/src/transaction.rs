@@ -315,13 +315,15 @@ impl Transaction {
     /// # Errors
     /// `InvalidRange`, `TransactionTooLarge`; `InvalidRecord`, `Storage`.
     pub fn delete_range(&mut self, range: impl Into<Range>) -> Result<u64> {
-        let mut count = 0;
-        for entry in self.range(range)? {
-            let key = entry?.key.to_vec();
-            self.drafting().write(trees::KV, key, Action::Delete)?;
-            count += 1;
-        }
-        Ok(count)
+        let entries = self.range(range)?;
+        self.drafting().together(|draft| {
+            let mut count = 0;
+            for entry in entries {
+                draft.write(trees::KV, entry?.key.to_vec(), Action::Delete)?;
+                count += 1;
+            }
+            Ok(count)
+        })
     }
 
     /// Sets a key if it is as expected at the commit; otherwise the commit fails with
@@ -556,7 +558,10 @@ impl Transaction {
         let snapshot = self.snapshot;
         let handle = snapshot.handle();
         match Transaction::request(&snapshot, self.draft, self.isolation) {
-            Ok(request) => Ticket::of(handle, request),
+            Ok(mut request) => {
+                request.pin = Some(snapshot.pin());
+                Ticket::of(handle, request)
+            }
             Err(nothing) => Ok(Ticket::of_nothing(handle, nothing)),
         }
     }

@@ -108,31 +108,30 @@ impl WatchBuilder {
         handle.check_open()?;
         // Registered before the start is chosen: no later commit can be missed.
         handle.hub.add_watcher();
-        loop {
-            let next = from.unwrap_or_else(|| Revision::new(handle.engine.visible() + 1));
-            match handle.engine.pin_watch(next.get()) {
-                Ok(pin) => {
-                    let ready = VecDeque::new();
-                    let oldest = handle.engine.history_floor();
-                    return Ok(Watcher {
-                        handle,
-                        range,
-                        next,
-                        oldest: Revision::new(oldest),
-                        with_previous,
-                        pin,
-                        ready,
-                        chunk_revisions: None,
-                    });
-                }
-                // Commits and a flush came since `visible` was read: take a later start.
-                Err(PinError::Compacted { .. }) if from.is_none() => {}
+        let (next, pin) = match from {
+            None => {
+                let (next, pin) = handle.engine.pin_watch_next();
+                (Revision::new(next), pin)
+            }
+            Some(from) => match handle.engine.pin_watch(from.get()) {
+                Ok(pin) => (from, pin),
                 Err(error) => {
                     handle.hub.remove_watcher();
-                    return Err(pin_error(next, error));
+                    return Err(pin_error(from, error));
                 }
-            }
-        }
+            },
+        };
+        let oldest = handle.engine.history_floor();
+        Ok(Watcher {
+            handle,
+            range,
+            next,
+            oldest: Revision::new(oldest),
+            with_previous,
+            pin,
+            ready: VecDeque::new(),
+            chunk_revisions: None,
+        })
     }
 }
 

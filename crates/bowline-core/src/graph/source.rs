@@ -3,6 +3,7 @@
 use super::keys::edge_out_key;
 use super::kind_id::{KindId, KindIds};
 use super::lent::AttributeRef;
+use super::path::PathEdge;
 use crate::error::show_key;
 use crate::{Error, Result};
 use bowline_types::{Attributes, BlockId, Direction};
@@ -68,6 +69,14 @@ impl NeighborRef {
         match self.direction {
             Direction::In => (self.id, from),
             Direction::Out | Direction::Both => (from, self.id),
+        }
+    }
+
+    /// The edge to it, as a path has it.
+    pub(super) fn edge(&self) -> PathEdge {
+        PathEdge {
+            kind: self.kind,
+            direction: self.direction,
         }
     }
 }

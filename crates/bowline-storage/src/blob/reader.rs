@@ -3,26 +3,40 @@
 use bytes::Bytes;
 
 use super::file::BlobFile;
+use super::meta::HEADER_BYTES;
 use super::pointer::BlobPointer;
 use crate::counters::Counter;
 use crate::error::Result;
 use crate::types::Revision;
 use crate::value::Value;
 
-/// How much is read at once of values that follow each other.
-const CHUNK_BYTES: u64 = 128 << 10;
+/// How much is read at once of values that follow each other in a file.
+const CHUNK_BYTES: u64 = 64 << 10;
 /// How much may lie between two values that follow each other.
 const GAP_BYTES_MAX: u64 = 32 << 10;
+/// Of how many files a reader holds a chunk. Each flush writes a file of its own, so neighbors in the order of keys lie in as
+/// many files as there were flushes, and in each of them one behind the other.
+const FILES_MAX: usize = 8;
 
-/// Reads values for a scan or a merge: a chunk of 128 KiB and the longest value are all it
-/// ever holds.
+/// Reads values for a scan or a merge, in either direction: a chunk of 64 KiB of each of eight files is all it ever holds.
 #[derive(Debug, Default)]
 pub(crate) struct BlobReader {
+    files: Vec<Ahead>,
+    /// Counts the values: the files read least recently give way.
+    reads: u64,
+}
+
+/// What is held of a file.
+#[derive(Debug)]
+struct Ahead {
+    file_id: u64,
     chunk: Bytes,
-    /// The file and place of the chunk.
-    chunk_at: (u64, u64),
-    /// Behind the value read last.
-    next: Option<(u64, u64)>,
+    /// The place of the chunk.
+    start: u64,
+    /// Where the value read last begins and ends.
+    last: Option<(u64, u64)>,
+    /// The number of that read.
+    used: u64,
 }
 
 impl BlobReader {
@@ -43,28 +57,75 @@ impl BlobReader {
             ..
         } = *pointer;
         let end = offset + record_bytes;
-        let (chunk_file, chunk_start) = self.chunk_at;
-        let chunk_end = chunk_start + self.chunk.len() as u64;
-        if file_id != chunk_file || offset < chunk_start || end > chunk_end {
-            let follows = self.next.is_some_and(|(file, next)| {
-                file == file_id && offset >= next && offset - next <= GAP_BYTES_MAX
-            });
-            let len = match follows {
-                true => record_bytes.max(CHUNK_BYTES.min(file.records_end() - offset)),
-                false => record_bytes,
-            };
-            self.chunk = file.bytes_at(offset, len)?.into();
-            self.chunk_at = (file_id, offset);
+        let ahead = self.ahead_of(file_id);
+        if offset < ahead.start || end > ahead.start + ahead.chunk.len() as u64 {
+            let (start, len) = ahead.next_chunk(offset, end, file.records_end());
+            ahead.chunk = file.bytes_at(start, len)?.into();
+            ahead.start = start;
             bytes_read.add(len);
         }
-        self.next = Some((file_id, end));
-        let at = (offset - self.chunk_at.1) as usize;
+        ahead.last = Some((offset, end));
+        let at = (offset - ahead.start) as usize;
         let record = at..at + record_bytes as usize;
         // A value keeps the memory alive that it was read into.
-        let record = match self.chunk.len() > 2 * record.len() {
-            true => Bytes::copy_from_slice(&self.chunk[record]),
-            false => self.chunk.slice(record),
+        let record = match ahead.chunk.len() > 2 * record.len() {
+            true => Bytes::copy_from_slice(&ahead.chunk[record]),
+            false => ahead.chunk.slice(record),
         };
+        if record_bytes > CHUNK_BYTES {
+            ahead.chunk = Bytes::new();
+        }
         file.open_record(&record, pointer, key, revision)
+    }
+
+    /// What is held of a file, in the place of another if there is no room.
+    fn ahead_of(&mut self, file_id: u64) -> &mut Ahead {
+        self.reads += 1;
+        let known = self.files.iter().position(|it| it.file_id == file_id);
+        let at = known.unwrap_or_else(|| {
+            let none = Ahead {
+                file_id,
+                chunk: Bytes::new(),
+                start: 0,
+                last: None,
+                used: 0,
+            };
+            let oldest = (0..self.files.len()).min_by_key(|at| self.files[*at].used);
+            match oldest.filter(|_| self.files.len() >= FILES_MAX) {
+                Some(at) => {
+                    self.files[at] = none;
+                    at
+                }
+                None => {
+                    self.files.push(none);
+                    self.files.len() - 1
+                }
+            }
+        });
+        let ahead = &mut self.files[at];
+        ahead.used = self.reads;
+        ahead
+    }
+}
+
+impl Ahead {
+    /// Where to read for the record from `offset` to `end`, and how much: beyond it if it follows the one before, or is
+    /// followed by it.
+    fn next_chunk(&self, offset: u64, end: u64, records_end: u64) -> (u64, u64) {
+        let record_bytes = end - offset;
+        let alone = (offset, record_bytes);
+        let is_near = |gap: u64| gap <= GAP_BYTES_MAX && record_bytes <= CHUNK_BYTES;
+        match self.last {
+            Some((_, before)) if before <= offset && is_near(offset - before) => {
+                let rest = records_end.saturating_sub(offset);
+                (offset, CHUNK_BYTES.min(rest).max(record_bytes))
+            }
+            Some((behind, _)) if end <= behind && is_near(behind - end) => {
+                let start = end.saturating_sub(CHUNK_BYTES).max(HEADER_BYTES as u64);
+                let start = start.min(offset);
+                (start, end - start)
+            }
+            _ => alone,
+        }
     }
 }

@@ -146,6 +146,51 @@ fn a_value_does_not_keep_alive_what_was_read_ahead() {
     assert!(first < 1100);
 }
 
+/// Neighbors in the order of keys lie in as many files as there were flushes: only the file read last was read ahead, so each
+/// value of a scan was a read of the disk.
+#[test]
+fn several_files_are_read_ahead_in_both_directions() {
+    for backward in [false, true] {
+        let benches = [7, 8, 9].map(|id| Bench::new(id, &[1000; 50], Compression::None));
+        let files = benches.each_ref().map(|bench| bench.open().unwrap());
+        let counters = Counters::default();
+        let mut reader = BlobReader::default();
+        let total: u64 = benches.iter().map(|bench| bench.meta.record_bytes()).sum();
+        for number in 0..50 {
+            let number = if backward { 49 - number } else { number };
+            for (bench, file) in benches.iter().zip(&files) {
+                let (key, revision, value, pointer) = &bench.values[number];
+                let found = reader.read(file, pointer, key, *revision, &counters.read_bytes);
+                assert_eq!(found.unwrap()[..], value[..]);
+            }
+            // The first of each alone, the rest at once.
+            if number == 1 || number == 48 {
+                assert_eq!(counters.read_bytes.get(), total);
+            }
+        }
+        assert_eq!(counters.read_bytes.get(), total);
+    }
+}
+
+#[test]
+fn values_of_many_files_in_any_order_are_those_that_were_written() {
+    let lengths = [64, 1, 0, 5_000, 70_000, 130_000, 2, 900, 30_000, 100];
+    let benches: Vec<_> = (7..19)
+        .map(|id| Bench::new(id, &lengths, Compression::Lz4))
+        .collect();
+    let files: Vec<_> = benches.iter().map(|bench| bench.open().unwrap()).collect();
+    let counters = Counters::default();
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut reader = BlobReader::default();
+    for _ in 0..3_000 {
+        let at = random.usize(..benches.len());
+        let number = random.usize(..lengths.len());
+        let (key, revision, value, pointer) = &benches[at].values[number];
+        let found = reader.read(&files[at], pointer, key, *revision, &counters.read_bytes);
+        assert_eq!(found.unwrap()[..], value[..]);
+    }
+}
+
 #[test]
 fn every_damaged_byte_is_noticed() {
     for compression in [Compression::None, Compression::Lz4] {

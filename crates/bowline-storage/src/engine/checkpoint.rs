@@ -35,15 +35,20 @@ impl Engine {
     fn copy_to(&self, layout: &Layout) -> Result<Revision> {
         let core = &*self.core;
         let vfs = &*core.files.vfs;
+        // Until the version is loaded, no job drops what was deleted at the revision of the copy, which is the copy's oldest
+        // one: others commit, and the flush would raise the floor beyond it.
+        let (_, pin) = self.pin_watch_next();
         self.flush()?;
         let current = core.view.load_full();
+        drop(pin);
         let version = &current.version;
         let mut state = State {
             flushed_index: version.flushed_index,
             flushed_revision: version.flushed_revision,
             next_file_id: 1,
             next_run_id: 1,
-            history_floor: version.history_floor,
+            // Where a watch may lag no farther, the floor is above the last flushed revision all the same.
+            history_floor: version.history_floor.min(version.flushed_revision),
             held: version.held.clone(),
             ..State::default()
         };

@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_storage::TreeId;
+use bowline_storage::engine::SnapshotPin;
 use bowline_types::Revision;
 use smallvec::SmallVec;
 
@@ -28,6 +29,9 @@ pub(crate) type TreeRange = (TreeId, Bound<Vec<u8>>, Bound<Vec<u8>>);
 #[derive(Debug, Default)]
 pub(crate) struct Request {
     pub(crate) snapshot: Revision,
+    /// Keeps what shows that the reads have changed, as deletions, until it is decided; nothing where somebody waits who
+    /// keeps the snapshot.
+    pub(crate) pin: Option<SnapshotPin>,
     /// Keys that must not have changed since the snapshot.
     pub(crate) keys: Vec<(TreeId, Vec<u8>)>,
     /// Ranges that must not have changed since the snapshot.

@@ -304,11 +304,15 @@ impl Blocks<'_> {
         }
         let last = match (one_of, from, to) {
             (Some(last), _, _) => last,
-            (None, None, None) => return None,
-            (None, from, to) => Last::Between(
-                from.unwrap_or(Bound::Unbounded),
-                to.unwrap_or(Bound::Unbounded),
-            ),
+            (None, from, to) => {
+                let from = from.unwrap_or(Bound::Unbounded);
+                let to = to.unwrap_or(Bound::Unbounded);
+                // Without a bound, values pass that no index has.
+                if matches!((&from, &to), (Bound::Unbounded, Bound::Unbounded)) {
+                    return None;
+                }
+                Last::Between(from, to)
+            }
         };
         Some(Asked { equal: first, last })
     }

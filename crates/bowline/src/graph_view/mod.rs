@@ -45,6 +45,7 @@ pub use algorithms::{
     ClusteringCoefficients, Communities, Distances, PageRank, Triangles, WeightedDistances,
 };
 pub use indexed::{Blocks, Filter};
+pub(crate) use paths::PathOfEdges;
 pub use paths::{KHop, PathIter, SimplePaths};
 use reader::Sources;
 pub(crate) use records::{block_of, edge_of};

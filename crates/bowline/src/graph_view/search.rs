@@ -4,11 +4,13 @@
 
 use std::cell::RefCell;
 
+use super::paths::{PathOfEdges, named};
 use super::reader::{Reader, Sources};
 use super::records::{invalid, lend_edge, unregistered};
 use super::{Graph, Traversed};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::algorithms::a_star::guided_path;
+use bowline_core::graph::path::PathEdge;
 use bowline_core::graph::path::weighted::{Weight, is_weight, lightest_path};
 use bowline_core::graph::selected;
 use bowline_core::graph::traverse::{self, TraverseSpec};
@@ -346,12 +348,23 @@ impl ShortestPath {
     /// `MissingBlock`, `UnknownKind`, `InvalidWeight`; `NotSupported` for a depth bound on a
     /// weighted path, for a default weight on an unweighted one, and for one that is no weight.
     pub fn find(self) -> Result<Option<Path>> {
+        let named = |path: PathOfEdges| path.try_map_kinds(|edge| Ok(edge.kind));
+        self.find_edges()?.map(named).transpose()
+    }
+
+    /// As [`find`](ShortestPath::find), with what is known of the edges.
+    pub(crate) fn find_edges(self) -> Result<Option<PathOfEdges>> {
         let graph = &self.graph;
         let filter = graph.filter(&self.kinds)?;
         let (from, to, direction) = (self.from, self.to, self.direction);
         self.check_default_weight()?;
         let found = match &self.weight {
-            None => graph.fewest_edges(from, to, direction, &filter, self.max_depth)?,
+            None => {
+                let found = graph.fewest_edges(from, to, direction, &filter, self.max_depth)?;
+                return found
+                    .map(|path| named(graph, path, |kind| (kind, None)))
+                    .transpose();
+            }
             Some(_) if self.max_depth.is_some() => {
                 return Err(Error::NotSupported {
                     what: "a depth bound on a weighted path",
@@ -365,8 +378,12 @@ impl ShortestPath {
                 lightest_path(&sources.reader(graph), from, to, direction, &filter, weight)?
             }
         };
-        let named = found.map(|path| path.try_map_kinds(|kind| graph.kind_name(kind)));
-        named.transpose()
+        let named = |path| {
+            named(graph, path, |edge: PathEdge| {
+                (edge.kind, Some(edge.direction))
+            })
+        };
+        found.map(named).transpose()
     }
 
     /// Runs the search for a weighted path by A*: `estimate` gives what is left from a block to the end, and the search

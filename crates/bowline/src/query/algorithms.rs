@@ -15,7 +15,7 @@ use bowline_query::{
     Signature, StoreError, Type, Value,
 };
 
-use crate::graph_view::{BlockValues, Graph};
+use crate::graph_view::{BlockValues, Graph, PathOfEdges};
 use bowline_core::graph::Precedence;
 use bowline_types::{BlockId, Direction};
 
@@ -301,22 +301,19 @@ fn values<T: Copy + 'static>(
     rows(all, move |(id, held)| vec![node(id), value(held)])
 }
 
-/// A path as a query has it. Which way an edge leads is asked of the graph where both are possible.
-fn path(
-    graph: &Graph,
-    found: &bowline_types::Path,
-    direction: Direction,
-) -> Result<Value, StoreError> {
+/// A path as a query has it. A path with the fewest edges does not tell which way each leads: where both are possible, it has
+/// the leaving one if there is one.
+fn path(graph: &Graph, found: &PathOfEdges, direction: Direction) -> Result<Value, StoreError> {
     let mut relationships = Vec::with_capacity(found.kinds.len());
-    for (ends, kind) in found.blocks.windows(2).zip(&found.kinds) {
+    for (ends, taken) in found.blocks.windows(2).zip(&found.kinds) {
         let edge = |source, target| RelationshipId {
             source,
-            kind: kind.clone(),
+            kind: taken.kind.clone(),
             target,
             discriminator: 0,
         };
         let (forward, backward) = (edge(ends[0], ends[1]), edge(ends[1], ends[0]));
-        let id = match direction {
+        let id = match taken.direction.unwrap_or(direction) {
             Direction::Out => forward,
             Direction::In => backward,
             Direction::Both if graph.relationship(&forward)?.is_some() => forward,
@@ -347,7 +344,7 @@ fn shortest_path(graph: &Graph, nodes: &[BlockId], options: &Options<'_>) -> Row
         Some(depth) => search.max_depth(depth),
         None => search,
     };
-    let Some(found) = search.find()? else {
+    let Some(found) = search.find_edges()? else {
         return Ok(Box::new(std::iter::empty()));
     };
     let row = vec![path(graph, &found, direction)?, Value::Float(found.cost)];
@@ -362,11 +359,14 @@ fn simple_paths(graph: &Graph, nodes: &[BlockId], options: &Options<'_>) -> Rows
         Some(depth) => search.max_depth(depth),
         None => search,
     };
-    let graph = graph.clone();
-    Ok(Box::new(search.find()?.map(move |found| {
-        let found = found?;
-        let length = int(found.kinds.len());
-        Ok(vec![path(&graph, &found, direction)?, length])
+    let (graph, mut paths) = (graph.clone(), search.find()?);
+    Ok(Box::new(std::iter::from_fn(move || {
+        let found = paths.next_edges()?;
+        let row = found.map_err(StoreError::from).and_then(|found| {
+            let length = int(found.kinds.len());
+            Ok(vec![path(&graph, &found, direction)?, length])
+        });
+        Some(row)
     })))
 }
 
@@ -532,6 +532,25 @@ mod tests {
         let text = "CREATE (a:n {x: 1})-[:t {w: 2}]->(b:n {x: 2})-[:t {w: 2}]->(c:n {x: 3}), (a)-[:u {w: 9}]->(c), (:m {x: 4})";
         db.query(text, &Parameters::new()).unwrap();
         db
+    }
+
+    /// Two blocks may have an edge of one kind each way. Paths in both directions named the leaving one, whichever was taken: a
+    /// cost was not the sum along its path, and of two paths one came twice.
+    #[test]
+    fn a_path_in_both_directions_has_the_edges_that_it_takes() {
+        let db = Db::in_memory().unwrap();
+        let text = "CREATE (a:n {x: 1})-[:t {w: 9}]->(b:n {x: 2}), (b)-[:t {w: 1}]->(a)";
+        db.query(text, &Parameters::new()).unwrap();
+        let ends = "MATCH (a {x: 1}), (b {x: 2})";
+        let weights = "[r IN relationships(path) | r.w]";
+        let lightest = format!(
+            "{ends} CALL bowline.shortestPath(a, b, {{direction: 'both', weight: 'w'}}) YIELD path, cost RETURN {weights}, cost"
+        );
+        assert_eq!(asked(&db, &lightest).unwrap(), ["[1] 1.0"]);
+        let all = format!(
+            "{ends} CALL bowline.simplePaths(a, b, {{direction: 'both'}}) YIELD path RETURN {weights}"
+        );
+        assert_eq!(asked(&db, &all).unwrap(), ["[9]", "[1]"]);
     }
 
     /// The answers are those that the methods of the graph give: known by hand for four blocks.

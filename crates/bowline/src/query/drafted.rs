@@ -17,6 +17,7 @@
 //! - Pages are those of the graph as it is with the own writes, in one order: of nodes by id, of relationships first those
 //!   of the graph and then the new ones.
 //! - The writes are final: one for each block and edge at most, and none for what was created and deleted again.
+//! - A query ends when it would write more than it may, before it holds that.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,10 +29,11 @@ use bowline_query::{
     RelationshipId, Seek, StoreResult, Summary, Value,
 };
 
-use super::transaction::{ModelError, attributes_of, kinds_of};
+use super::transaction::{ModelError, attributes_of, attributes_over, kinds_of};
 use crate::graph_view::Graph;
+use bowline_core::error::Error;
 use bowline_core::index::KeyRange;
-use bowline_types::{Block, BlockId, Direction, Edge, EdgeKey, GraphWrite};
+use bowline_types::{Attributes, Block, BlockId, Direction, Edge, EdgeKey, GraphWrite};
 
 /// What a query has read, and what it would write: see [`Graph::draft_query`].
 ///
@@ -42,7 +44,8 @@ use bowline_types::{Block, BlockId, Direction, Edge, EdgeKey, GraphWrite};
 /// let query = snapshot.build_query("CREATE (:service {name: 'api'})");
 /// let graph = snapshot.graph();
 /// let prepared = query.plan(&graph)?;
-/// let (_, drafted): (_, Drafted) = graph.draft_query(&query, &prepared, &Parameters::new(), &mut |_| Ok(()))?;
+/// let parameters = Parameters::new();
+/// let (_, drafted): (_, Drafted) = graph.draft_query(&query, &prepared, &parameters, 1 << 20, &mut |_| Ok(()))?;
 /// assert_eq!(drafted.writes.len(), 1);
 /// assert!(db.query("MATCH (n) RETURN n", &Parameters::new())?.rows.is_empty(), "nothing was written");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -62,7 +65,8 @@ pub struct Drafted {
 /// # let db = bowline::Db::in_memory()?;
 /// let snapshot = db.snapshot();
 /// let (query, graph) = (snapshot.build_query("MATCH (n) DELETE n"), snapshot.graph());
-/// let (_, drafted) = graph.draft_query(&query, &query.plan(&graph)?, &Parameters::new(), &mut |_| Ok(()))?;
+/// let (prepared, none) = (query.plan(&graph)?, Parameters::new());
+/// let (_, drafted) = graph.draft_query(&query, &prepared, &none, 1 << 20, &mut |_| Ok(()))?;
 /// assert!(matches!(drafted.reads[..], [DraftRead::Blocks { .. }]), "no block was there, and none may have come");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -95,14 +99,16 @@ pub enum DraftRead {
 
 impl Graph {
     /// Runs a planned query that may write, without writing: gives what is to be committed. The query sees its own writes.
+    /// It may write about so many bytes, with what it has read.
     ///
     /// ```
     /// # use bowline::cypher::Parameters;
     /// # let db = bowline::Db::in_memory()?;
     /// let snapshot = db.snapshot();
     /// let (query, graph) = (snapshot.build_query("CREATE (n:a) RETURN labels(n)"), snapshot.graph());
+    /// let (prepared, none) = (query.plan(&graph)?, Parameters::new());
     /// let mut rows = Vec::new();
-    /// let (summary, _) = graph.draft_query(&query, &query.plan(&graph)?, &Parameters::new(), &mut |row| {
+    /// let (summary, _) = graph.draft_query(&query, &prepared, &none, 1 << 20, &mut |row| {
     ///     rows.push(row);
     ///     Ok(())
     /// })?;
@@ -111,21 +117,16 @@ impl Graph {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Transaction::query`](crate::Transaction::query).
+    /// Those of [`Transaction::query`](crate::Transaction::query), with `TransactionTooLarge` beyond the given bytes.
     pub fn draft_query(
         &self,
         query: &Query<'_>,
         prepared: &Prepared,
         parameters: &Parameters,
+        bytes_max: u64,
         row: &mut dyn FnMut(Vec<Value>) -> Result<(), QueryError>,
     ) -> Result<(Summary, Drafted), QueryError> {
-        let mut graph = DraftGraph {
-            base: self,
-            reads: RefCell::default(),
-            blocks: BTreeMap::new(),
-            edges: BTreeMap::new(),
-            arriving: BTreeMap::new(),
-        };
+        let mut graph = DraftGraph::new(self, bytes_max);
         let summary = query.for_each_mut(prepared, &mut graph, parameters, row)?;
         Ok((summary, graph.finish()))
     }
@@ -136,12 +137,49 @@ struct OwnBlock {
     block: Option<Block>,
     record: Option<Arc<NodeRecord>>,
     is_new: bool,
+    /// What its write takes, if there is one.
+    bytes: u64,
 }
 
 /// An edge that was written; `None`: deleted.
 struct OwnEdge {
     properties: Option<Arc<Properties>>,
+    /// The properties, as they are to be stored.
+    attributes: Attributes,
     is_new: bool,
+    /// What its write takes, if there is one.
+    bytes: u64,
+}
+
+/// What a write takes beside its texts.
+const WRITE_BYTES: u64 = 48;
+/// What a read takes at least.
+const READ_BYTES: u64 = 16;
+
+fn attributes_bytes(attributes: &Attributes) -> u64 {
+    let pairs = attributes.iter();
+    let pairs = pairs.map(|(name, value)| name.len() + value.size_bytes() + 16);
+    pairs.sum::<usize>() as u64
+}
+
+/// What the write of a block takes.
+fn block_bytes(block: &Block) -> u64 {
+    let kinds: usize = block.kinds.iter().map(|kind| kind.len() + 4).sum();
+    let texts = (kinds + block.content.len()) as u64;
+    WRITE_BYTES + texts + attributes_bytes(&block.attributes)
+}
+
+/// What the write of an edge takes.
+fn edge_bytes(id: &RelationshipId, attributes: &Attributes) -> u64 {
+    WRITE_BYTES + id.kind.len() as u64 + attributes_bytes(attributes)
+}
+
+/// What a deletion takes: that of a new block or edge leaves nothing to write.
+fn deletion_bytes(is_new: bool) -> u64 {
+    match is_new {
+        true => 0,
+        false => WRITE_BYTES,
+    }
 }
 
 #[derive(Default)]
@@ -175,6 +213,12 @@ impl Reads {
         }
         self.blocks.insert(first, last);
     }
+
+    /// At least so many bytes.
+    fn bytes(&self) -> u64 {
+        let blocks = self.blocks.len() + self.out.len() + self.into.len();
+        (blocks + self.entries.len() + self.edges.len()) as u64 * READ_BYTES
+    }
 }
 
 struct DraftGraph<'g> {
@@ -184,9 +228,53 @@ struct DraftGraph<'g> {
     edges: BTreeMap<RelationshipId, OwnEdge>,
     /// The edges that were created, by their targets.
     arriving: BTreeMap<BlockId, BTreeSet<RelationshipId>>,
+    /// Of the writes.
+    bytes: u64,
+    /// The most of the writes, with the reads.
+    bytes_max: u64,
 }
 
-impl DraftGraph<'_> {
+impl<'g> DraftGraph<'g> {
+    fn new(base: &'g Graph, bytes_max: u64) -> DraftGraph<'g> {
+        DraftGraph {
+            base,
+            reads: RefCell::default(),
+            blocks: BTreeMap::new(),
+            edges: BTreeMap::new(),
+            arriving: BTreeMap::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// Refuses what is too large to be committed before it becomes larger. Without writes there is nothing to commit.
+    fn check_size(&self) -> StoreResult<()> {
+        let size = self.bytes + self.reads.borrow().bytes();
+        match self.bytes > 0 && size > self.bytes_max {
+            true => {
+                let limit = self.bytes_max;
+                Err(Error::TransactionTooLarge { size, limit }.into())
+            }
+            false => Ok(()),
+        }
+    }
+
+    fn own_block(&mut self, id: BlockId, own: OwnBlock) -> StoreResult<()> {
+        self.bytes += own.bytes;
+        if let Some(replaced) = self.blocks.insert(id, own) {
+            self.bytes -= replaced.bytes;
+        }
+        self.check_size()
+    }
+
+    fn own_edge(&mut self, id: RelationshipId, own: OwnEdge) -> StoreResult<()> {
+        self.bytes += own.bytes;
+        if let Some(replaced) = self.edges.insert(id, own) {
+            self.bytes -= replaced.bytes;
+        }
+        self.check_size()
+    }
+
     fn finish(self) -> Drafted {
         let reads = self.reads.into_inner();
         let spans = reads.blocks.into_iter().map(|(first, last)| {
@@ -215,11 +303,11 @@ impl DraftGraph<'_> {
         let put = self.blocks.into_values().filter_map(|own| own.block);
         writes.extend(put.map(GraphWrite::PutBlock));
         for (id, own) in self.edges {
-            if let Some(properties) = own.properties {
-                // They were checked when they were written.
-                let attributes = attributes_of(&properties).unwrap_or_default();
-                let edge = Edge::new(id.source, &*id.kind, id.target);
-                writes.push(GraphWrite::PutEdge(Edge { attributes, ..edge }));
+            if own.properties.is_some() {
+                writes.push(GraphWrite::PutEdge(Edge {
+                    attributes: own.attributes,
+                    ..Edge::new(id.source, &*id.kind, id.target)
+                }));
             }
         }
         Drafted { reads, writes }
@@ -260,15 +348,16 @@ impl DraftGraph<'_> {
         page.extend(found.cloned().map(Arc::new));
     }
 
-    fn put_block(&mut self, block: Block, record: NodeRecord, is_new: bool) {
-        let id = block.id;
+    fn put_block(&mut self, block: Block, record: NodeRecord, is_new: bool) -> StoreResult<()> {
+        let (id, bytes) = (block.id, block_bytes(&block));
         let is_new = self.blocks.get(&id).map_or(is_new, |own| own.is_new);
         let own = OwnBlock {
             block: Some(block),
             record: Some(Arc::new(record)),
             is_new,
+            bytes,
         };
-        self.blocks.insert(id, own);
+        self.own_block(id, own)
     }
 }
 
@@ -327,7 +416,7 @@ impl bowline_query::Graph for DraftGraph<'_> {
                     _ => u128::MAX,
                 };
                 self.reads.borrow_mut().add(first, read);
-                return Ok(());
+                return self.check_size();
             }
             from = Some(last);
         }
@@ -382,6 +471,7 @@ impl bowline_query::Graph for DraftGraph<'_> {
             return Ok(own.record.clone());
         }
         self.reads.borrow_mut().add(id.0, id.0);
+        self.check_size()?;
         self.base.node(id)
     }
 
@@ -400,6 +490,7 @@ impl bowline_query::Graph for DraftGraph<'_> {
             Direction::Out | Direction::Both => reads.out.insert(node),
         };
         drop(reads);
+        self.check_size()?;
         let most = page.len() + count;
         let is_new = |id: &RelationshipId| self.edges.get(id).is_some_and(|own| own.is_new);
         let mut from = after.cloned().map(Arc::new);
@@ -436,6 +527,7 @@ impl bowline_query::Graph for DraftGraph<'_> {
             return Ok(own.properties.clone());
         }
         self.reads.borrow_mut().edges.insert(id.clone());
+        self.check_size()?;
         self.base.relationship(id)
     }
 
@@ -459,7 +551,7 @@ impl GraphMut for DraftGraph<'_> {
             attributes,
             ..Block::new(id, kinds_of(&record.labels))
         };
-        self.put_block(block, record, true);
+        self.put_block(block, record, true)?;
         Ok(id)
     }
 
@@ -470,7 +562,7 @@ impl GraphMut for DraftGraph<'_> {
         target: BlockId,
         properties: Properties,
     ) -> StoreResult<Arc<RelationshipId>> {
-        attributes_of(&properties)?;
+        let attributes = attributes_of(&properties)?;
         for id in [source, target] {
             if bowline_query::Graph::node(self, id)?.is_none() {
                 return Err(ModelError::NoSuchBlock { id }.into());
@@ -489,41 +581,52 @@ impl GraphMut for DraftGraph<'_> {
         }
         let own = OwnEdge {
             properties: Some(Arc::new(properties)),
+            bytes: edge_bytes(&id, &attributes),
+            attributes,
             is_new: known.unwrap_or(true),
         };
-        self.edges.insert(id.clone(), own);
+        self.own_edge(id.clone(), own)?;
         self.arriving.entry(target).or_default().insert(id.clone());
         Ok(Arc::new(id))
     }
 
     fn set_node(&mut self, id: BlockId, record: NodeRecord) -> StoreResult<()> {
-        let attributes = attributes_of(&record.properties)?;
         // What Cypher does not show stays.
-        let content = match self.blocks.get_mut(&id) {
-            Some(own) => own.block.take().map(|block| block.content),
+        let held = match self.blocks.get_mut(&id) {
+            Some(own) => own.block.take(),
             None => {
                 self.reads.borrow_mut().add(id.0, id.0);
-                self.base.block(id)?.map(|block| block.content)
+                self.base.block(id)?
             }
         };
+        let held = held.map(|block| (block.content, block.attributes));
+        let (content, stored) = held.unwrap_or_default();
         let block = Block {
-            content: content.unwrap_or_default(),
-            attributes,
+            content,
+            attributes: attributes_over(&record.properties, stored)?,
             ..Block::new(id, kinds_of(&record.labels))
         };
-        self.put_block(block, record, false);
-        Ok(())
+        self.put_block(block, record, false)
     }
 
     fn set_relationship(&mut self, id: &RelationshipId, properties: Properties) -> StoreResult<()> {
-        attributes_of(&properties)?;
+        let stored = match self.edges.get_mut(id) {
+            Some(own) => std::mem::take(&mut own.attributes),
+            None => {
+                self.reads.borrow_mut().edges.insert(id.clone());
+                let edge = self.base.edge(id.source, &id.kind, id.target)?;
+                edge.map(|edge| edge.attributes).unwrap_or_default()
+            }
+        };
+        let attributes = attributes_over(&properties, stored)?;
         let is_new = self.edges.get(id).is_some_and(|own| own.is_new);
         let own = OwnEdge {
             properties: Some(Arc::new(properties)),
+            bytes: edge_bytes(id, &attributes),
+            attributes,
             is_new,
         };
-        self.edges.insert(id.clone(), own);
-        Ok(())
+        self.own_edge(id.clone(), own)
     }
 
     fn delete_node(&mut self, id: BlockId) -> StoreResult<()> {
@@ -532,25 +635,73 @@ impl GraphMut for DraftGraph<'_> {
             block: None,
             record: None,
             is_new,
+            bytes: deletion_bytes(is_new),
         };
-        self.blocks.insert(id, own);
-        Ok(())
+        self.own_block(id, own)
     }
 
     fn delete_relationship(&mut self, id: &RelationshipId) -> StoreResult<()> {
         let is_new = self.edges.get(id).is_some_and(|own| own.is_new);
         let own = OwnEdge {
             properties: None,
+            attributes: Attributes::new(),
             is_new,
+            bytes: deletion_bytes(is_new),
         };
-        self.edges.insert(id.clone(), own);
-        Ok(())
+        self.own_edge(id.clone(), own)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All that a query would write was held until its end, and refused only then: gigabytes, where a text that was given once
+    /// is written many times.
+    #[test]
+    fn what_is_to_be_written_is_bounded_while_it_comes() {
+        let is_refusal = |error: &bowline_query::StoreError| {
+            let limit = |error: &Error| match error {
+                Error::TransactionTooLarge { limit, .. } => Some(*limit),
+                _ => None,
+            };
+            error.downcast_ref::<Error>().and_then(limit) == Some(10_000)
+        };
+        let text = |letters: usize| {
+            let text = Value::from("x".repeat(letters));
+            Properties::from([("t".into(), text)])
+        };
+        let record = |letters| NodeRecord {
+            labels: vec!["a".into()],
+            properties: text(letters),
+        };
+        let db = crate::Db::in_memory().unwrap();
+        let graph = db.snapshot().graph();
+        let mut draft = DraftGraph::new(&graph, 10_000);
+        let first = draft.create_node(record(1_000)).unwrap();
+        // Of the writes of a block the last counts, and none of one that is deleted again.
+        for _ in 0..100 {
+            draft.set_node(first, record(1_000)).unwrap();
+            let other = draft.create_node(record(1_000)).unwrap();
+            draft.delete_node(other).unwrap();
+        }
+        let mut created = 1;
+        let refused = loop {
+            match draft.create_node(record(1_000)) {
+                Ok(_) => created += 1,
+                Err(error) => break error,
+            }
+        };
+        assert!(is_refusal(&refused), "{refused}");
+        assert!((6..10).contains(&created), "{created} blocks");
+
+        let mut draft = DraftGraph::new(&graph, 10_000);
+        let [a, b] = [(); 2].map(|()| draft.create_node(record(1)).unwrap());
+        let edge = draft.create_relationship(a, "e".into(), b, text(8_000));
+        draft.set_relationship(&edge.unwrap(), text(9_000)).unwrap();
+        let refused = draft.create_relationship(b, "e".into(), a, text(9_000));
+        assert!(is_refusal(&refused.unwrap_err()));
+    }
 
     #[test]
     fn spans_of_blocks_are_joined_where_they_touch() {

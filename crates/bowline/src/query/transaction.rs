@@ -108,6 +108,26 @@ pub(super) fn attributes_of(properties: &Properties) -> Result<Attributes, Model
     properties.iter().map(attribute).collect()
 }
 
+/// The attributes of what is written again. What a value does not hold exactly, as the name of a zone that this program does not
+/// know, and what Cypher does not show stays as it was stored.
+pub(super) fn attributes_over(
+    properties: &Properties,
+    stored: Attributes,
+) -> Result<Attributes, ModelError> {
+    let mut attributes = attributes_of(properties)?;
+    for (name, stored) in stored {
+        let stays = match attributes.get(&name) {
+            None => matches!(stored, AttributeValue::Null),
+            Some(new) if *new == stored => false,
+            Some(new) => Value::from(stored.clone()).to_attribute().as_ref() == Some(new),
+        };
+        if stays {
+            attributes.insert(name, stored);
+        }
+    }
+    Ok(attributes)
+}
+
 impl TransactionGraph<'_> {
     /// The blocks of ranges of an index behind a place: of the snapshot's entries those that no write hides, and the
     /// transaction's own, in the order of keys. What was read is noted.
@@ -334,21 +354,26 @@ impl GraphMut for TransactionGraph<'_> {
 
     fn set_node(&mut self, id: BlockId, record: NodeRecord) -> StoreResult<()> {
         let tx = self.tx.get_mut();
-        let attributes = attributes_of(&record.properties)?;
         // What Cypher does not show stays.
-        let content = tx.block(id)?.map(|block| block.content);
+        let held = tx.block(id)?.map(|block| (block.content, block.attributes));
+        let (content, stored) = held.unwrap_or_default();
         Ok(tx.put_block(&Block {
             id,
             kinds: kinds_of(&record.labels),
-            content: content.unwrap_or_default(),
-            attributes,
+            content,
+            attributes: attributes_over(&record.properties, stored)?,
         })?)
     }
 
     fn set_relationship(&mut self, id: &RelationshipId, properties: Properties) -> StoreResult<()> {
-        let attributes = attributes_of(&properties)?;
-        let edge = Edge::new(id.source, &*id.kind, id.target);
-        Ok(self.tx.get_mut().put_edge(&Edge { attributes, ..edge })?)
+        let tx = self.tx.get_mut();
+        let stored = tx.edge(id.source, &id.kind, id.target)?;
+        let stored = stored.map(|edge| edge.attributes).unwrap_or_default();
+        let edge = Edge {
+            attributes: attributes_over(&properties, stored)?,
+            ..Edge::new(id.source, &*id.kind, id.target)
+        };
+        Ok(tx.put_edge(&edge)?)
     }
 
     fn delete_node(&mut self, id: BlockId) -> StoreResult<()> {

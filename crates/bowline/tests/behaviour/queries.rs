@@ -3,6 +3,7 @@
 use bowline::cypher::{Error, ModelError, Parameters, Value};
 use bowline::{AttributeValue, Block, BlockId, Db, Durability, Edge, Error as StoreError, History};
 use bowline_query::{MemoryGraph, Query};
+use bowline_types::GraphWrite;
 
 /// A db that keeps all history, and whose graph view may be built or not.
 fn db_with_view(bytes: u64) -> Db {
@@ -371,4 +372,59 @@ fn attributes_of_every_type_come_back_and_too_deep_ones_are_refused() {
         db.snapshot().graph().block(BlockId(7)).unwrap(),
         Some(block)
     );
+}
+
+/// A query that set one property wrote all others back from its values, which do not hold the name of the zone UTC, that of a zone
+/// that this program does not know, and an attribute that is null: these were lost. Found in review.
+#[test]
+fn a_property_that_is_not_set_keeps_its_zone() {
+    let db = db_with_view(0);
+    let at = |text: &str| AttributeValue::DateTime(text.parse().unwrap());
+    let mut block = Block::new(BlockId(1), "a");
+    let mut edge = Edge::new(BlockId(1), "to", BlockId(2));
+    for (name, value) in [
+        ("utc", at("2026-01-02T12:30Z[UTC]")),
+        ("unknown", at("2026-01-02T12:30+01:00[Mars/Base]")),
+        // Other rules for the zone than those of today.
+        ("ruled", at("2026-01-02T12:30+09:00[Europe/Berlin]")),
+        ("list", vec![at("2026-01-02T12:30Z[UTC]"), 1.into()].into()),
+        ("null", AttributeValue::Null),
+        ("gone", 1.into()),
+    ] {
+        block.attributes.insert(name.to_owned(), value.clone());
+        edge.attributes.insert(name.to_owned(), value);
+    }
+    db.transact(|tx| {
+        tx.put_block(&block)?;
+        tx.put_block(&Block::new(BlockId(2), "a"))?;
+        tx.put_edge(&edge)
+    })
+    .unwrap();
+    let text = "MATCH (n)-[e]->() SET n.x = 1, n.y = 2, e.x = 1, e.y = 2 REMOVE n.gone, e.gone";
+    for attributes in [&mut block.attributes, &mut edge.attributes] {
+        attributes.insert("x".to_owned(), 1.into());
+        attributes.insert("y".to_owned(), 2.into());
+        attributes.remove("gone");
+    }
+    // As a member of a cluster runs it.
+    let snapshot = db.snapshot();
+    let (query, graph) = (snapshot.build_query(text), snapshot.graph());
+    let prepared = query.plan(&graph).unwrap();
+    let drafted = graph.draft_query(&query, &prepared, &none(), u64::MAX, &mut |_| Ok(()));
+    let writes = drafted.unwrap().1.writes;
+    let expected = [
+        GraphWrite::PutBlock(block.clone()),
+        GraphWrite::PutEdge(edge.clone()),
+    ];
+    assert_eq!(writes, expected);
+    db.query(text, &none()).unwrap();
+    let graph = db.snapshot().graph();
+    assert_eq!(graph.block(BlockId(1)).unwrap(), Some(block));
+    let stored = graph.edge(BlockId(1), "to", BlockId(2)).unwrap();
+    assert_eq!(stored, Some(edge));
+    // One that is set is what was set.
+    let text = "MATCH (n {x: 1}) SET n.utc = n.utc + duration('PT1H')";
+    db.query(text, &none()).unwrap();
+    let block = db.snapshot().graph().block(BlockId(1)).unwrap().unwrap();
+    assert_eq!(block.attributes["utc"], at("2026-01-02T13:30Z"));
 }

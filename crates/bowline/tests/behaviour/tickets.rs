@@ -92,6 +92,38 @@ fn a_commit_takes_along_the_tickets_before_it() -> Result<()> {
     Ok(())
 }
 
+/// The transaction of a ticket gave its snapshot up before it was decided: a flush dropped the deletion that it conflicts with,
+/// and it was committed.
+#[test]
+fn a_ticket_conflicts_with_a_deletion_that_was_merged_away() -> Result<()> {
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        for merges in [false, true] {
+            let db = Disk::new().open(manual());
+            db.put("k", "1")?;
+            let mut tx = db.begin_with(isolation);
+            match isolation {
+                Isolation::Snapshot => tx.put("k", "2")?,
+                _ => assert_eq!(tx.range("k".."l")?.count(), 1),
+            }
+            tx.put("x", "from k")?;
+            db.delete("k")?;
+            db.put("y", "")?;
+            let ticket = db.commit_later(tx)?;
+            match merges {
+                true => db.compact()?,
+                false => db.flush()?,
+            }
+            let outcome = ticket.wait();
+            assert!(
+                matches!(outcome, Err(Error::Conflict { .. })),
+                "{isolation:?}: {outcome:?}"
+            );
+            assert_eq!(value(&db, "x"), None);
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_failed_flush_fails_every_ticket_behind_it() -> Result<()> {
     for call in [Call::Write, Call::Sync] {

@@ -366,6 +366,32 @@ fn a_transaction_over_the_limit_is_refused_and_can_go_on() -> Result<()> {
     Ok(())
 }
 
+/// The deletions before the one that was refused stayed in the transaction.
+#[test]
+fn a_range_that_is_not_deleted_as_a_whole_stays_as_a_whole() -> Result<()> {
+    for (value_bytes, fits) in [(90, false), (30, true)] {
+        let db = Disk::new().open(manual().limits(limited(100)));
+        for number in 0..20 {
+            db.put(format!("k{number:02}"), "")?;
+        }
+        let mut tx = db.begin();
+        tx.put("x", vec![0; value_bytes])?;
+        match tx.delete_range("k".."l") {
+            Ok(count) => assert!(fits && count == 20),
+            Err(error) => {
+                assert_error!(Err::<(), _>(error), Error::TransactionTooLarge { .. });
+                assert!(!fits);
+                assert_eq!(tx.range("k".."l")?.count(), 20);
+                // What was refused takes no room.
+                tx.put("z", "0123456")?;
+            }
+        }
+        tx.commit()?;
+        assert_eq!(db.range("k".."l")?.count(), if fits { 0 } else { 20 });
+    }
+    Ok(())
+}
+
 /// An edge has two records. The second one was refused where only the first had fitted, which was committed: half an edge.
 /// So it was with the deletion of an edge, and of a block. Found by review.
 #[test]

@@ -17,7 +17,7 @@ use bowline_types::{BlockId, Direction};
 use crate::Result;
 use crate::graph::cancel::Cancel;
 use crate::graph::kind_id::KindId;
-use crate::graph::path::Path;
+use crate::graph::path::{DirectedPath, PathEdge};
 use crate::graph::source::{GraphSource, KindFilter, NeighborRef, require_block};
 use bowline_types::{IdMap, IdSet};
 
@@ -41,8 +41,8 @@ pub struct SimplePaths {
 #[derive(Debug)]
 struct Frame {
     id: BlockId,
-    /// The kind of the edge by which it was reached; of no meaning for the start.
-    kind: KindId,
+    /// The edge by which it was reached; of no meaning for the start.
+    edge: PathEdge,
     /// The neighbors from which the end may be reached.
     neighbors: Vec<NeighborRef>,
     /// The next of the neighbors to follow.
@@ -73,7 +73,11 @@ impl SimplePaths {
         };
         if from != to {
             search.measure(graph, cancel)?;
-            search.push(graph, from, KindId(0))?;
+            let none = PathEdge {
+                kind: KindId(0),
+                direction,
+            };
+            search.push(graph, from, none)?;
         }
         Ok(search)
     }
@@ -106,7 +110,7 @@ impl SimplePaths {
     }
 
     /// Puts a block at the end of the present path.
-    fn push(&mut self, graph: &impl GraphSource, id: BlockId, kind: KindId) -> Result<()> {
+    fn push(&mut self, graph: &impl GraphSource, id: BlockId, edge: PathEdge) -> Result<()> {
         let mut neighbors = Vec::new();
         graph.neighbors(id, self.direction, &self.kinds, &mut neighbors)?;
         // The edges left after the one to a neighbor.
@@ -119,7 +123,7 @@ impl SimplePaths {
         self.on_path.insert(id);
         self.stack.push(Frame {
             id,
-            kind,
+            edge,
             neighbors,
             next: 0,
         });
@@ -127,9 +131,13 @@ impl SimplePaths {
     }
 
     /// The next path, or `None` when all were found. After an error there is none.
-    pub fn next_path(&mut self, graph: &impl GraphSource, cancel: &Cancel) -> Result<Option<Path>> {
+    pub fn next_path(
+        &mut self,
+        graph: &impl GraphSource,
+        cancel: &Cancel,
+    ) -> Result<Option<DirectedPath>> {
         if std::mem::take(&mut self.is_trivial) {
-            return Ok(Some(Path::trivial(self.to)));
+            return Ok(Some(DirectedPath::trivial(self.to)));
         }
         let found = self.search(graph, cancel);
         if found.is_err() {
@@ -138,32 +146,37 @@ impl SimplePaths {
         found
     }
 
-    fn search(&mut self, graph: &impl GraphSource, cancel: &Cancel) -> Result<Option<Path>> {
+    fn search(
+        &mut self,
+        graph: &impl GraphSource,
+        cancel: &Cancel,
+    ) -> Result<Option<DirectedPath>> {
         while let Some(here) = self.stack.last_mut() {
             cancel.check()?;
-            let Some(&NeighborRef { id, kind, .. }) = here.neighbors.get(here.next) else {
+            let Some(neighbor) = here.neighbors.get(here.next) else {
                 self.on_path.remove(&here.id);
                 self.stack.pop();
                 continue;
             };
+            let (id, edge) = (neighbor.id, neighbor.edge());
             here.next += 1;
             if id == self.to {
-                return Ok(Some(self.path_with(kind)));
+                return Ok(Some(self.path_with(edge)));
             }
             if !self.on_path.contains(&id) {
-                self.push(graph, id, kind)?;
+                self.push(graph, id, edge)?;
             }
         }
         Ok(None)
     }
 
-    /// The present path and the edge of this kind to the end.
-    fn path_with(&self, kind: KindId) -> Path {
+    /// The present path and this edge to the end.
+    fn path_with(&self, edge: PathEdge) -> DirectedPath {
         let blocks = self.stack.iter().map(|frame| frame.id);
-        let kinds = self.stack[1..].iter().map(|frame| frame.kind);
-        Path {
+        let edges = self.stack[1..].iter().map(|frame| frame.edge);
+        DirectedPath {
             blocks: blocks.chain([self.to]).collect(),
-            kinds: kinds.chain([kind]).collect(),
+            kinds: edges.chain([edge]).collect(),
             cost: self.stack.len() as f64,
         }
     }
@@ -181,7 +194,7 @@ mod tests {
         ends: (BlockId, BlockId),
         way: &(Direction, KindFilter),
         edges_max: u32,
-    ) -> Result<Vec<Path>> {
+    ) -> Result<Vec<DirectedPath>> {
         let never = Cancel::never();
         let mut search = SimplePaths::new(graph, ends, way.0, way.1.clone(), edges_max, &never)?;
         let mut found = Vec::new();
@@ -197,8 +210,8 @@ mod tests {
         (from, to): (BlockId, BlockId),
         way: &(Direction, KindFilter),
         edges_max: u32,
-    ) -> Vec<Path> {
-        let mut open = vec![Path::trivial(from)];
+    ) -> Vec<DirectedPath> {
+        let mut open = vec![DirectedPath::trivial(from)];
         let mut found = Vec::new();
         while let Some(path) = open.pop() {
             let here = *path.blocks.last().expect("it has a block");
@@ -214,7 +227,7 @@ mod tests {
                     if !path.blocks.contains(&next.id) {
                         let mut longer = path.clone();
                         longer.blocks.push(next.id);
-                        longer.kinds.push(next.kind);
+                        longer.kinds.push(next.edge());
                         longer.cost += 1.0;
                         open.push(longer);
                     }

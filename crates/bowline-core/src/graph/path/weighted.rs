@@ -11,7 +11,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use super::Path;
+use super::{DirectedPath, PathEdge};
 use crate::graph::keys::edge_out_key;
 use crate::graph::kind_id::KindId;
 use crate::graph::source::{GraphSource, KindFilter, NeighborRef, one_sided_edge, require_block};
@@ -41,7 +41,7 @@ pub fn lightest_path(
     direction: Direction,
     kinds: &KindFilter,
     weight: Weight<'_>,
-) -> Result<Option<Path>> {
+) -> Result<Option<DirectedPath>> {
     require_block(graph, from)?;
     require_block(graph, to)?;
     let mut found = vec![Found {
@@ -52,7 +52,10 @@ pub fn lightest_path(
             at: 0,
         },
         parent: 0,
-        kind: KindId(0),
+        edge: PathEdge {
+            kind: KindId(0),
+            direction: Direction::Out,
+        },
         settled: false,
     }];
     let mut index = IdMap::from_iter([(from, 0)]);
@@ -87,7 +90,7 @@ pub fn lightest_path(
                 id: neighbor.id,
                 rank: next_rank,
                 parent: rank.at,
-                kind: neighbor.kind,
+                edge: neighbor.edge(),
                 settled: false,
             };
             match known {
@@ -109,7 +112,7 @@ struct Found {
     id: BlockId,
     rank: Rank,
     parent: usize,
-    kind: KindId,
+    edge: PathEdge,
     /// Whether the way is final.
     settled: bool,
 }
@@ -176,14 +179,14 @@ pub fn is_weight(number: f64) -> bool {
     number.is_finite() && number >= 0.0
 }
 
-fn path_to(found: &[Found], end: usize) -> Path {
-    let mut path = Path {
+fn path_to(found: &[Found], end: usize) -> DirectedPath {
+    let mut path = DirectedPath {
         cost: found[end].rank.cost,
-        ..Path::trivial(found[end].id)
+        ..DirectedPath::trivial(found[end].id)
     };
     let mut at = end;
     while at != 0 {
-        path.kinds.push(found[at].kind);
+        path.kinds.push(found[at].edge);
         at = found[at].parent;
         path.blocks.push(found[at].id);
     }
@@ -208,7 +211,7 @@ mod tests {
         default: Some(1.0),
     };
 
-    fn lightest(graph: &MemoryGraph, from: u128, to: u128) -> Result<Option<Path>> {
+    fn lightest(graph: &MemoryGraph, from: u128, to: u128) -> Result<Option<DirectedPath>> {
         lightest_path(
             graph,
             BlockId(from),
@@ -219,9 +222,9 @@ mod tests {
         )
     }
 
-    fn outline(path: Option<Path>) -> Option<(Vec<u128>, Vec<u32>, f64)> {
+    fn outline(path: Option<DirectedPath>) -> Option<(Vec<u128>, Vec<u32>, f64)> {
         path.map(|path| {
-            let kinds = path.kinds.iter().map(|kind| kind.0).collect();
+            let kinds = path.kinds.iter().map(|edge| edge.kind.0).collect();
             (
                 path.blocks.iter().map(|id| id.0).collect(),
                 kinds,
@@ -419,7 +422,7 @@ mod tests {
     /// The edges of the path exist and weigh together what it says.
     fn check_sum(
         graph: &MemoryGraph,
-        path: &Path,
+        path: &DirectedPath,
         direction: Direction,
         kinds: &KindFilter,
         weight: impl Fn(BlockId, KindId, BlockId) -> f64,
@@ -428,16 +431,16 @@ mod tests {
         let edges = graph.edges();
         let mut sum = 0.0;
         assert_eq!(path.blocks.len(), path.kinds.len() + 1, "{context}");
-        for (ends, &kind) in path.blocks.windows(2).zip(&path.kinds) {
-            assert!(kinds.passes(kind), "{context}");
-            let leaving = (ends[0], kind, ends[1]);
-            let arriving = (ends[1], kind, ends[0]);
-            sum += [(leaving, Direction::In), (arriving, Direction::Out)]
-                .into_iter()
-                .filter(|(edge, other)| direction != *other && edges.contains(edge))
-                .map(|((source, kind, target), _)| weight(source, kind, target))
-                .min_by(f64::total_cmp)
-                .unwrap_or_else(|| panic!("{context}: no edge {leaving:?}"));
+        for (ends, taken) in path.blocks.windows(2).zip(&path.kinds) {
+            assert!(kinds.passes(taken.kind), "{context}");
+            assert_ne!(direction, taken.direction.reversed(), "{context}");
+            let (source, target) = match taken.direction {
+                Direction::In => (ends[1], ends[0]),
+                _ => (ends[0], ends[1]),
+            };
+            let edge = (source, taken.kind, target);
+            assert!(edges.contains(&edge), "{context}: no edge {edge:?}");
+            sum += weight(source, taken.kind, target);
         }
         assert_eq!(sum, path.cost, "{context}");
     }

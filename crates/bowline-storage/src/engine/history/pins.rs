@@ -194,10 +194,16 @@ impl HistoryPins {
                 current,
             });
         }
-        let next = Arc::new(AtomicU64::new(from));
-        inner.watches.retain(|watch| watch.strong_count() > 0);
-        inner.watches.push(Arc::downgrade(&next));
-        Ok(WatchPin { next })
+        Ok(inner.watch(from))
+    }
+
+    /// As [`HistoryPins::pin_watch`], from the next revision on, which it returns.
+    #[must_use]
+    pub fn pin_watch_next(&self, visible: &AtomicU64) -> (Revision, WatchPin) {
+        let mut inner = self.inner.lock();
+        // Read under the lock, under which the floor is raised to a visible revision: it is not above this one.
+        let from = visible.load(Ordering::Acquire) + 1;
+        (from, inner.watch(from))
     }
 
     /// Keeps what a tree has at a revision, instead of what it held before.
@@ -276,6 +282,13 @@ impl HistoryPins {
 }
 
 impl Inner {
+    fn watch(&mut self, from: Revision) -> WatchPin {
+        let next = Arc::new(AtomicU64::new(from));
+        self.watches.retain(|watch| watch.strong_count() > 0);
+        self.watches.push(Arc::downgrade(&next));
+        WatchPin { next }
+    }
+
     fn check(&self, revision: Revision, visible: &AtomicU64) -> Result<(), PinError> {
         let (oldest, current) = (self.floor, visible.load(Ordering::Acquire));
         if revision > current {

@@ -542,7 +542,12 @@ impl Opening<'_> {
     ) -> (Core, Option<Log>) {
         let is_replicated = self.replicated.is_some();
         let (state, options) = (self.state, self.options);
-        let pins = HistoryPins::new(options.history, options.watch_lag_max, state.history_floor);
+        // Copies were once made whose floor was above their newest revision.
+        let floor = match is_replicated {
+            true => state.history_floor,
+            false => state.history_floor.min(replayed.last_revision),
+        };
+        let pins = HistoryPins::new(options.history, options.watch_lag_max, floor);
         for (tree, revision) in &state.held {
             pins.hold_tree(*tree, Some(*revision));
         }

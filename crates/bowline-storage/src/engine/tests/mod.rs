@@ -570,3 +570,47 @@ fn a_manifest_written_over_a_leftover_is_not_removed_as_one() {
         .filter(|name| Layout::manifest_number(name).is_some());
     assert_eq!(manifests.count(), 1, "{names:?}");
 }
+
+/// Others committed between the end of the memtable and its flush, which raised the floor to their revisions. The copy, which
+/// has not got them, could read no revision, and a watch of it never began.
+#[test]
+fn a_checkpoint_beside_writers_can_read_its_own_revision() {
+    let vfs = MemoryVfs::default();
+    let options = options(Strategy::LazyLeveling, History::None);
+    let engine = &open(&vfs, &options);
+    let commit = |key: &[u8], value: Option<&[u8]>| {
+        let mut batch = Vec::new();
+        let revision = engine.visible() + 1;
+        let mut writer = BatchWriter::start(&mut batch, revision);
+        match value {
+            Some(value) => writer.put(TreeId(0), key, &[], value),
+            None => writer.delete(TreeId(0), key),
+        }
+        let mut round = engine.begin_group(1, 1, batch.len() as u64).unwrap();
+        round.apply(&batch).unwrap();
+        round.finish().unwrap()
+    };
+    commit(b"a", Some(b"1"));
+    let deleted = commit(b"a", None);
+    std::thread::scope(|scope| {
+        let checkpoint = engine.while_files_rest(|| {
+            let checkpoint =
+                scope.spawn(move || engine.checkpoint(std::path::Path::new("/copy")).unwrap());
+            while engine.core.view.load_full().sealed.is_empty() {
+                std::thread::yield_now();
+            }
+            for _ in 0..3 {
+                commit(b"b", Some(b"2"));
+            }
+            checkpoint
+        });
+        assert_eq!(checkpoint.join().unwrap(), deleted);
+    });
+    let clock = Arc::new(SystemClock::new());
+    let copy = Engine::open(Arc::new(vfs.clone()), clock, "/copy", options).unwrap();
+    assert_eq!(copy.visible(), deleted);
+    assert!(copy.history_floor() <= deleted);
+    assert_eq!(copy.pin_at(deleted).unwrap().revision(), deleted);
+    assert_eq!(copy.pin_watch_next().0, deleted + 1);
+    copy.pin_watch(deleted).unwrap();
+}

@@ -60,6 +60,13 @@ impl Engine {
         self.core.pins.pin_watch(from, visible)
     }
 
+    /// Keeps history for a watch that starts at the next revision, which it returns.
+    #[must_use]
+    pub fn pin_watch_next(&self) -> (Revision, WatchPin) {
+        let visible = self.core.view.visible_revision();
+        self.core.pins.pin_watch_next(visible)
+    }
+
     /// Reads a key at a read point. All reads of one key end here.
     #[inline]
     fn read_key<R>(

@@ -183,6 +183,7 @@ impl Scan {
             direction,
         )
         .wanting(self.want)
+        .refused(self.refused.clone())
     }
 
     fn wanting(mut self, want: Want) -> Scan {
