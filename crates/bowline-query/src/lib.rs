@@ -68,5 +68,6 @@ pub use memory::MemoryGraph;
 pub use prepared::Prepared;
 pub use query::{Answer, Parameters, Query, Summary};
 pub use value::{
-    Equivalent, Name, Node, NodeRecord, Path, Properties, Relationship, RelationshipId, Type, Value,
+    Equivalent, Name, Nested, Node, NodeRecord, Path, Properties, Relationship, RelationshipId,
+    Type, Value,
 };

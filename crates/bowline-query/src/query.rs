@@ -17,7 +17,7 @@ use crate::explain::explain;
 use crate::graph::{Graph, GraphMut};
 use crate::prepared::Prepared;
 use crate::syntax;
-use crate::value::{Name, Properties, Value};
+use crate::value::{DEPTH_MAX, Name, Properties, Value};
 
 /// Values for the parameters of a query, by name without `$`.
 pub type Parameters = Properties;
@@ -409,7 +409,8 @@ impl<'q> Query<'q> {
     }
 }
 
-/// Each parameter that the query uses has a value, and no other is given: one that is misspelt would be without effect.
+/// Each parameter that the query uses has a value, none is too deep, and no other is given: one that is misspelt would be
+/// without effect.
 fn check_parameters(compiled: &Compiled, parameters: &Parameters) -> Result<()> {
     let mut used = compiled.parameters.iter();
     if let Some((name, span)) = used.find(|(name, _)| !parameters.contains_key(name)) {
@@ -421,6 +422,14 @@ fn check_parameters(compiled: &Compiled, parameters: &Parameters) -> Result<()> 
             None => "give it with the query".to_owned(),
         };
         return Err(Error::compile(class, detail, message, *span).help(help));
+    }
+    let mut used = compiled.parameters.iter();
+    let is_deep = |name: &Name| parameters[name].depth() > DEPTH_MAX;
+    if let Some((name, span)) = used.find(|(name, _)| is_deep(name)) {
+        let message =
+            format!("parameter `${name}` has more than {DEPTH_MAX} lists and maps in each other");
+        let (class, detail) = (Class::SemanticError, Detail::QueryTooDeep);
+        return Err(Error::compile(class, detail, message, *span).help("give its parts"));
     }
     let is_used = |given: &Name| compiled.parameters.iter().any(|(name, _)| name == given);
     match parameters.keys().find(|given| !is_used(given)) {

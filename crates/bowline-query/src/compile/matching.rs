@@ -3,7 +3,7 @@
 //! Patterns are planned one after the other: first those that touch what is already bound, then the one whose cheapest
 //! node and first step give the fewest rows by the graph's counts. Within a path the plan starts at a bound node or at the
 //! cheapest one, walks to the path's end, then from the start to its beginning. Each conjunct of WHERE filters as soon
-//! as all of its variables are bound.
+//! as all of its variables are bound, behind what the patterns ask of the same variables.
 //!
 //! What a step of variable length asks of each of its relationships is asked on the way, so the order of work is one in which the
 //! variables of its property map are bound before, where there is such an order.
@@ -117,14 +117,15 @@ impl Compiler<'_> {
                 slots.push(self.bind_pattern(pattern, &before, &mut scope, &mut relationships)?);
             }
             let mut searches = Searches::of(part)?;
-            if let Some(predicate) = part.predicate {
-                let conditions = &mut progress.conditions;
-                self.split(predicate, &scope, &bound, &mut searches, conditions)?;
-            }
+            // First what the patterns ask: WHERE may fail on what they leave out.
             for (pattern, slots) in part.patterns.iter().zip(&slots) {
                 for (node, slot) in pattern.nodes.iter().zip(&slots.nodes) {
                     self.node_conditions(node, *slot, &scope, &bound, &mut progress.conditions)?;
                 }
+            }
+            if let Some(predicate) = part.predicate {
+                let conditions = &mut progress.conditions;
+                self.split(predicate, &scope, &bound, &mut searches, conditions)?;
             }
             let placed = part.patterns.iter().zip(slots);
             left.extend(placed.enumerate().map(|(at, (pattern, slots))| Waiting {
@@ -526,6 +527,8 @@ impl Compiler<'_> {
             expansion: Box::new(expansion),
         });
         progress.bound.extend([relationship, to]);
+        // As with nodes, WHERE is asked after what the pattern asks.
+        let waiting = std::mem::take(&mut progress.conditions);
         for (name, value) in behind {
             let needs = &needs - &progress.bound;
             let predicate = match step.length {
@@ -547,6 +550,7 @@ impl Compiler<'_> {
                 &mut progress.conditions,
             )?;
         }
+        progress.conditions.extend(waiting);
         progress.apply_conditions();
         Ok(())
     }

@@ -108,11 +108,24 @@ impl Compiler<'_> {
         }
     }
 
+    /// Refuses a condition within what is created, which nothing would ask.
+    pub(super) fn refuse_condition(predicate: Option<&ast::Expr>) -> Result<()> {
+        let Some(predicate) = predicate else {
+            return Ok(());
+        };
+        let message = "WHERE cannot stand within what is created";
+        Err(
+            Error::syntax(Detail::UnexpectedSyntax, message, predicate.span)
+                .help("give properties, as in (n {name: 'Ada'}), or ask in a MATCH before"),
+        )
+    }
+
     /// Refuses patterns that cannot be created.
     pub(super) fn check_creatable(
         pattern: &ast::RelationshipPattern,
         directed: bool,
     ) -> Result<()> {
+        Self::refuse_condition(pattern.predicate.as_ref())?;
         if pattern.length.is_some() {
             let message = "a relationship of variable length cannot be created";
             return Err(Error::syntax(

@@ -220,7 +220,7 @@ impl Compiler<'_> {
             }
             let readable = scope
                 .iter()
-                .filter(|(_, binding)| binding.origin != Origin::Ungrouped);
+                .filter(|(_, binding)| !binding.origin.is_hidden());
             let mut names: Vec<&Name> = readable.map(|(name, _)| name).collect();
             names.sort();
             for name in names {

@@ -122,10 +122,16 @@ impl Compiler<'_> {
             )
         {
             let mut plan = Plan::Argument;
-            let mut scope = scope.clone();
+            let mut next = scope.clone();
             for clause in &query.first {
                 self.grow(clause.at.0)?;
-                (plan, scope) = self.clause(clause, plan, &scope)?;
+                (plan, next) = match &clause.kind {
+                    ClauseKind::With {
+                        projection,
+                        predicate,
+                    } => self.with(projection, predicate.as_ref(), plan, &next, scope)?,
+                    _ => self.clause(clause, plan, &next)?,
+                };
             }
             return Ok((plan, Vec::new()));
         }
@@ -184,18 +190,8 @@ impl Compiler<'_> {
                     projection,
                     predicate,
                 } => {
-                    let projected =
-                        self.projection(projection, predicate.as_ref(), plan, &scope, false)?;
-                    plan = projected.plan;
-                    scope = projected.scope;
-                    // A subquery keeps the names that it was given.
-                    if !top {
-                        for (name, binding) in outer.iter() {
-                            if !scope.contains(name) {
-                                scope.insert(name.clone(), *binding);
-                            }
-                        }
-                    }
+                    let predicate = predicate.as_ref();
+                    (plan, scope) = self.with(projection, predicate, plan, &scope, &outer)?;
                 }
                 _ => {
                     let reads = matches!(
@@ -216,6 +212,25 @@ impl Compiler<'_> {
             }
         }
         without_return(clauses, plan)
+    }
+
+    /// WITH, behind which a subquery keeps the names that it was given.
+    fn with(
+        &mut self,
+        projection: &ast::Projection,
+        predicate: Option<&ast::Expr>,
+        plan: Plan,
+        scope: &Scope,
+        given: &Scope,
+    ) -> Result<(Plan, Scope)> {
+        let projected = self.projection(projection, predicate, plan, scope, false)?;
+        let mut next = projected.scope;
+        for (name, binding) in given.iter() {
+            if !next.contains(name) {
+                next.insert(name.clone(), *binding);
+            }
+        }
+        Ok((projected.plan, next))
     }
 
     /// A clause other than WITH and RETURN.

@@ -1,5 +1,7 @@
 //! Which names can be seen, where they are in the row, and what is known of their types.
 
+use std::collections::HashSet;
+
 use crate::error::{Detail, Error, Span, nearest};
 use crate::plan::Slot;
 use crate::value::{Name, Type};
@@ -24,6 +26,15 @@ pub(super) enum Origin {
     Key,
     /// The rows of a group, which differ: it must not be read.
     Ungrouped,
+    /// What the present clause makes later: it must not be read.
+    Unmade,
+}
+
+impl Origin {
+    /// Whether the variable must not be read.
+    pub fn is_hidden(self) -> bool {
+        matches!(self, Origin::Ungrouped | Origin::Unmade)
+    }
 }
 
 /// Names in the order in which they were bound. Scopes are small, so a list is searched.
@@ -77,15 +88,27 @@ impl Scope {
     pub fn known(&self, name: &str, span: Span) -> Result<Option<Binding>, Error> {
         match self.get(name) {
             Some(binding) if binding.origin == Origin::Ungrouped => Err(not_of_group(name, span)),
+            Some(binding) if binding.origin == Origin::Unmade => Err(not_made(name, span)),
             known => Ok(known),
         }
+    }
+
+    /// The same names, of which those of some slots must not be read yet.
+    pub fn before(&self, unmade: &HashSet<Slot>) -> Scope {
+        let mut before = self.clone();
+        for (_, binding) in &mut before.bindings {
+            if unmade.contains(&binding.slot) {
+                binding.origin = Origin::Unmade;
+            }
+        }
+        before
     }
 
     /// The same names, as a subquery sees them.
     pub fn given(&self) -> Scope {
         let mut given = self.clone();
         for (_, binding) in &mut given.bindings {
-            if binding.origin != Origin::Ungrouped {
+            if !binding.origin.is_hidden() {
                 binding.origin = Origin::Given;
             }
         }
@@ -116,4 +139,11 @@ pub(super) fn not_of_group(name: &str, span: Span) -> Error {
     let message = format!("`{name}` is not the same for all rows of a group");
     Error::syntax(Detail::AmbiguousAggregationExpression, message, span)
         .help("add it to the items by itself, or project it in a WITH before")
+}
+
+/// The error that a variable is read within the clause that makes what it stands for.
+fn not_made(name: &str, span: Span) -> Error {
+    let message = format!("`{name}` stands for what this clause makes, which is not there yet");
+    Error::syntax(Detail::UndefinedVariable, message, span)
+        .help("set the property in a SET behind the clause")
 }

@@ -1,7 +1,10 @@
 //! Clauses that write.
 
+use std::collections::HashSet;
+
 use bowline_types::Direction;
 
+use super::matching::needs;
 use super::pattern::{already_bound, conflicts};
 use super::query::eager;
 use super::types::wants;
@@ -17,6 +20,19 @@ struct Creation {
     nodes: Vec<CreateNode>,
     relationships: Vec<CreateRelationship>,
     paths: Vec<(Slot, Expr)>,
+}
+
+impl Creation {
+    /// What the properties of the next node or relationship cannot read. CREATE makes all nodes first, then the relationships, and
+    /// the paths last. MERGE looks for all of it before it makes anything, so none can be read there.
+    fn unmade(&self, strict: bool, is_of_node: bool) -> impl Iterator<Item = Slot> {
+        let nodes = self.nodes.iter().map(|node| node.slot);
+        let relationships = self.relationships.iter().map(|it| it.slot);
+        let paths = self.paths.iter().map(|(slot, _)| *slot);
+        let nodes = nodes.filter(move |_| !strict);
+        let relationships = relationships.filter(move |_| !strict || is_of_node);
+        nodes.chain(relationships).chain(paths)
+    }
 }
 
 impl Compiler<'_> {
@@ -71,7 +87,7 @@ impl Compiler<'_> {
         let alone = pattern.relationships.is_empty();
         let mut nodes = Vec::new();
         for node in &pattern.nodes {
-            nodes.push(self.create_node(node, alone, scope, creation)?);
+            nodes.push(self.create_node(node, alone, strict, scope, creation)?);
         }
         let mut parts = vec![PathPart::Node(nodes[0])];
         for (i, step) in pattern.relationships.iter().enumerate() {
@@ -83,7 +99,8 @@ impl Compiler<'_> {
                 return Err(already_bound(ident));
             }
             let kind = Self::single_kind(step)?;
-            let properties = self.new_properties(step.properties.as_ref(), scope)?;
+            let unmade = creation.unmade(strict, false);
+            let properties = self.made_properties(step.properties.as_ref(), scope, unmade)?;
             let slot = self.slot();
             if let Some(ident) = &step.variable {
                 self.names.insert(slot, ident.name.clone());
@@ -120,9 +137,11 @@ impl Compiler<'_> {
         &mut self,
         node: &ast::NodePattern,
         alone: bool,
+        strict: bool,
         scope: &mut Scope,
         creation: &mut Creation,
     ) -> Result<Slot> {
+        Self::refuse_condition(node.predicate.as_ref())?;
         if let Some(ident) = &node.variable
             && let Some(binding) = scope.get(&ident.name)
         {
@@ -132,7 +151,8 @@ impl Compiler<'_> {
             }
             return Ok(binding.slot);
         }
-        let properties = self.new_properties(node.properties.as_ref(), scope)?;
+        let unmade = creation.unmade(strict, true);
+        let properties = self.made_properties(node.properties.as_ref(), scope, unmade)?;
         let labels = Self::plain_labels(node.labels.as_ref(), node.at.0)?;
         let slot = self.slot();
         if let Some(ident) = &node.variable {
@@ -145,6 +165,21 @@ impl Compiler<'_> {
             properties,
         });
         Ok(slot)
+    }
+
+    /// The properties of something that is created, of which some variables stand for what is not made by then.
+    fn made_properties(
+        &mut self,
+        properties: Option<&ast::Expr>,
+        scope: &Scope,
+        unmade: impl Iterator<Item = Slot>,
+    ) -> Result<Option<Expr>> {
+        let reads = needs(properties, scope, &HashSet::new());
+        let unmade: HashSet<Slot> = unmade.filter(|slot| reads.contains(slot)).collect();
+        match unmade.is_empty() {
+            true => self.new_properties(properties, scope),
+            false => self.new_properties(properties, &scope.before(&unmade)),
+        }
     }
 
     pub(super) fn merge(

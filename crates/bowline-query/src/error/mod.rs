@@ -61,7 +61,7 @@ pub enum Error {
     /// The cancel callback asked the query to stop, because its time was over or its caller went away.
     #[error("the query was cancelled after {rows} rows; allow it more time, or narrow it")]
     Cancelled {
-        /// The rows that the operators had produced by then.
+        /// The rows that the operators had produced by then, with the elements that expressions had gone through.
         rows: u64,
     },
     /// The store failed.

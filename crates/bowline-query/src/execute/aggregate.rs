@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bowline_types::IdHashing;
 
 use super::arithmetic;
-use super::context::Context;
+use super::context::{Context, check_depth};
 use super::evaluate::evaluate;
 use super::stream::{Input, Row, Stream};
 use crate::error::{Class, Detail, Error, Result};
@@ -216,6 +216,7 @@ impl State {
                 }
             }
             AggregateKind::Collect => {
+                check_depth(value.depth() + 1)?;
                 cx.charge(std::slice::from_ref(&value))?;
                 self.values.push(value);
             }

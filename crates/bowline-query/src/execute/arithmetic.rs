@@ -3,10 +3,37 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
+use super::context::Context;
 use crate::error::{Class, Detail, Error, Result};
 use crate::syntax::ast::Binary;
 use crate::temporal;
 use crate::value::Value;
+
+/// The same as [`binary`], of values that may become large.
+pub(super) fn binary_within(
+    operator: Binary,
+    a: &Value,
+    b: &Value,
+    cx: &Context<'_>,
+) -> Result<Value> {
+    if !matches!(operator, Binary::Add | Binary::Concat) {
+        return binary(operator, a, b);
+    }
+    cx.room_for(own_bytes(a) + own_bytes(b))?;
+    let joined = binary(operator, a, b)?;
+    cx.made(&joined)?;
+    Ok(joined)
+}
+
+/// What a text or a list adds to a longer one, without what the elements share.
+fn own_bytes(value: &Value) -> u64 {
+    let bytes = match value {
+        Value::Text(text) => text.len(),
+        Value::List(list) => list.len() * size_of::<Value>(),
+        _ => 0,
+    };
+    bytes as u64
+}
 
 /// Any binary operator but AND, OR, XOR and IN.
 pub(super) fn binary(operator: Binary, a: &Value, b: &Value) -> Result<Value> {
@@ -133,7 +160,8 @@ fn integers(operator: Binary, a: i64, b: i64) -> Result<Value> {
             );
         }
         Binary::Divide => a.checked_div(b),
-        Binary::Remainder => a.checked_rem(b),
+        // Of the least integer and -1 it is 0, though the quotient does not fit.
+        Binary::Remainder => Some(a.wrapping_rem(b)),
         _ => return Ok(Value::Float((a as f64).powf(b as f64))),
     };
     result

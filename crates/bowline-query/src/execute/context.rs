@@ -5,14 +5,14 @@ use std::time::Duration;
 use jiff::ZonedDateTime;
 
 use super::count::Counts;
-use super::remembered::{Exceeded, Held};
+use super::remembered::Held;
 use super::stream::{Row, Stream};
 use crate::call::Procedures;
-use crate::error::{Error, Result};
-use crate::function::Env;
+use crate::error::{Class, Detail, Error, Result};
+use crate::function::{Env, Room};
 use crate::graph::{Graph, GraphMut};
 use crate::plan::Plan;
-use crate::value::{Properties, Value};
+use crate::value::{DEPTH_MAX, LARGE_BYTES, Properties, Value};
 
 /// Bounds on a query. What exceeds one is an error that names it.
 ///
@@ -24,7 +24,7 @@ use crate::value::{Properties, Value};
 pub struct Limits {
     /// How many rows the query may return.
     pub rows: u64,
-    /// How many bytes sorts, groups and lists of rows may hold at once.
+    /// How many bytes sorts, groups, lists of rows and large values may hold at once.
     pub memory_bytes: u64,
     /// How long the text may be.
     pub text_bytes: usize,
@@ -130,8 +130,8 @@ impl<'g> Context<'g> {
         match &mut self.setting.access {
             Access::Write(graph) => Ok(&mut **graph),
             Access::Read(_) => Err(Error::runtime(
-                crate::error::Class::SemanticError,
-                crate::error::Detail::WriteInReadOnlyQuery,
+                Class::SemanticError,
+                Detail::WriteInReadOnlyQuery,
                 "the query writes, but was run for reading",
             )),
         }
@@ -147,38 +147,62 @@ impl<'g> Context<'g> {
             graph,
             now: &self.setting.now,
             random: &mut *self.setting.random,
+            room: self.setting.held,
         }
     }
 
     /// Counts a row of an operator, and stops a query that was cancelled.
     pub fn tick(&mut self) -> Result<()> {
         self.rows += 1;
-        if self.rows.is_multiple_of(ROWS_BETWEEN_CHECKS) && (self.setting.cancelled)() {
-            return Err(Error::Cancelled { rows: self.rows });
+        match self.rows.is_multiple_of(ROWS_BETWEEN_CHECKS) {
+            true => self.stop_if_cancelled(),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Counts many rows of an operator at once.
     pub fn tick_many(&mut self, rows: u64) -> Result<()> {
         let before = self.rows / ROWS_BETWEEN_CHECKS;
         self.rows += rows;
-        if self.rows / ROWS_BETWEEN_CHECKS > before && (self.setting.cancelled)() {
-            return Err(Error::Cancelled { rows: self.rows });
+        match self.rows / ROWS_BETWEEN_CHECKS > before {
+            true => self.stop_if_cancelled(),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    fn stop_if_cancelled(&self) -> Result<()> {
+        match (self.setting.cancelled)() {
+            true => Err(Error::Cancelled { rows: self.rows }),
+            false => Ok(()),
+        }
     }
 
     /// Takes memory for values that an operator keeps.
     pub fn charge(&mut self, values: &[Value]) -> Result<u64> {
-        let bytes = values.iter().map(Value::footprint).sum::<u64>() + 48;
-        let exceeded = |Exceeded(limit)| Error::LimitExceeded {
-            what: "bytes of memory for sorting, grouping and collecting",
-            limit,
-            setting: "memory_bytes",
-        };
-        self.setting.held.take(bytes).map_err(exceeded)?;
+        let bytes = charge_of(values);
+        self.setting.held.take(bytes)?;
         Ok(bytes)
+    }
+
+    /// Refuses a value of so many bytes that is to be made, if the query may not hold it.
+    pub fn room_for(&self, bytes: u64) -> Result<()> {
+        self.setting.held.room_for(bytes)
+    }
+
+    /// Looks at what an expression has made: a value that is too deep is refused, a large one is charged until it is gone.
+    pub fn made(&self, value: &Value) -> Result<()> {
+        check_depth(value.depth())?;
+        match value.is_large() {
+            true => self.made_large(value),
+            false => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn made_large(&self, value: &Value) -> Result<()> {
+        // To make it, or to look through it, takes as long as many rows.
+        self.stop_if_cancelled()?;
+        self.setting.held.take_for_value(value)
     }
 
     /// What the clock of the counts shows.
@@ -189,5 +213,49 @@ impl<'g> Context<'g> {
     /// Gives memory back.
     pub fn release(&mut self, bytes: u64) {
         self.setting.held.give_back(bytes);
+    }
+}
+
+/// What is taken for values that are kept together.
+pub(super) fn charge_of(values: &[Value]) -> u64 {
+    let bytes = values.iter().map(Value::footprint);
+    bytes.fold(48, u64::saturating_add)
+}
+
+/// Refuses a value of so many lists and maps in each other. The stack of whoever walks through it is bounded.
+pub(super) fn check_depth(depth: u32) -> Result<()> {
+    if depth <= DEPTH_MAX {
+        return Ok(());
+    }
+    let message = format!("more than {DEPTH_MAX} lists and maps would contain one another");
+    let error = Error::runtime(Class::SemanticError, Detail::QueryTooDeep, message);
+    Err(error.help("put the elements beside each other, as `list + [element]` does"))
+}
+
+/// The memory of a list while elements are added. Large elements are charged by themselves.
+#[derive(Default)]
+pub(super) struct Growing {
+    charged: u64,
+    /// Since the last charge: a charge for each element would take longer than most elements do.
+    more: u64,
+}
+
+impl Growing {
+    /// Takes memory for one more element.
+    pub fn add(&mut self, element: &Value, cx: &Context<'_>) -> Result<()> {
+        self.more += match element.is_large() {
+            true => size_of::<Value>() as u64,
+            false => element.footprint(),
+        };
+        if self.more >= LARGE_BYTES {
+            cx.setting.held.take(self.more)?;
+            self.charged += std::mem::take(&mut self.more);
+        }
+        Ok(())
+    }
+
+    /// Gives the memory back. A list that has become large is charged as a whole from now on.
+    pub fn end(self, cx: &mut Context<'_>) {
+        cx.release(self.charged);
     }
 }

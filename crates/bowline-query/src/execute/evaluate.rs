@@ -7,16 +7,19 @@ use std::sync::Arc;
 
 use super::access;
 use super::arithmetic;
-use super::context::Context;
+use super::context::{Context, Growing};
 use super::stream::Row;
 use crate::error::{Class, Detail, Error, Result};
 use crate::plan::{Expr, Kind, MapPart, PathPart, Plan, Slot};
 use crate::syntax::ast::{Binary, Quantifier, Subquery};
-use crate::value::{Node, Path, Properties, Value};
+use crate::value::{Nested, Node, Path, Properties, Value};
 
-/// Evaluates an expression. An error gets the expression's place, unless it has one.
+/// Evaluates an expression. An error gets the expression's place, unless it has one. Every value that an expression makes
+/// passes here, so none is deeper or larger than it may be.
 pub(super) fn evaluate(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
-    value(expr, row, cx).map_err(|error| error.at(expr.span))
+    let value = value(expr, row, cx).map_err(|error| error.at(expr.span))?;
+    cx.made(&value).map_err(|error| error.at(expr.span))?;
+    Ok(value)
 }
 
 /// Whether a condition holds: unknown is no.
@@ -156,6 +159,7 @@ fn fold(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Value> {
             };
             row[*accumulator] = start;
             for element in list.iter() {
+                cx.tick()?;
                 row[*slot] = element.clone();
                 row[*accumulator] = evaluate(step, row, cx)?;
             }
@@ -215,29 +219,30 @@ fn binary(
             let Some(list) = list_of(b, row, cx)? else {
                 return Ok(Value::Null);
             };
-            Ok(contains(&list, &needle).into())
+            Ok(contains(&list, &needle, cx)?.into())
         }
         _ => {
             let (a, b) = (evaluate(a, row, cx)?, evaluate(b, row, cx)?);
-            arithmetic::binary(operator, &a, &b)
+            arithmetic::binary_within(operator, &a, &b, cx)
         }
     }
 }
 
 /// Whether a list has an element, or `None` if a null leaves it open.
-fn contains(list: &[Value], needle: &Value) -> Option<bool> {
+fn contains(list: &[Value], needle: &Value, cx: &mut Context<'_>) -> Result<Option<bool>> {
     let mut answer = Some(false);
     for element in list {
+        cx.tick()?;
         match needle.equals(element) {
-            Some(true) => return Some(true),
+            Some(true) => return Ok(Some(true)),
             Some(false) => {}
             None => answer = None,
         }
     }
-    answer
+    Ok(answer)
 }
 
-fn list_of(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Option<Arc<Vec<Value>>>> {
+fn list_of(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Option<Nested<Vec<Value>>>> {
     match evaluate(expr, row, cx)? {
         Value::Null => Ok(None),
         Value::List(list) => Ok(Some(list)),
@@ -307,19 +312,23 @@ fn comprehension(
     let Some(list) = list_of(list, row, cx)? else {
         return Ok(Value::Null);
     };
-    let mut result = Vec::new();
+    let (mut result, mut growing) = (Vec::new(), Growing::default());
     for element in list.iter() {
+        cx.tick()?;
         row[slot] = element.clone();
         if let Some(predicate) = predicate
             && !holds(predicate, row, cx)?
         {
             continue;
         }
-        result.push(match yields {
+        let found = match yields {
             Some(yields) => evaluate(yields, row, cx)?,
             None => element.clone(),
-        });
+        };
+        growing.add(&found, cx)?;
+        result.push(found);
     }
+    growing.end(cx);
     Ok(Value::list(result))
 }
 
@@ -333,6 +342,7 @@ fn quantified(
 ) -> Result<Option<bool>> {
     let (mut yes, mut no, mut unknown) = (0, 0, 0);
     for element in list {
+        cx.tick()?;
         row[slot] = element.clone();
         match truth(predicate, row, cx)? {
             Some(true) => yes += 1,
@@ -362,16 +372,19 @@ fn subquery(
 ) -> Result<Value> {
     let mut stream = (cx.open)(plan, row.clone());
     let mut count = 0;
-    let mut collected = Vec::new();
+    let (mut collected, mut growing) = (Vec::new(), Growing::default());
     while let Some(mut found) = stream.next(cx)? {
         count += 1;
         if kind == Subquery::Exists {
             break;
         }
         if let Some(yields) = yields {
-            collected.push(evaluate(yields, &mut found, cx)?);
+            let value = evaluate(yields, &mut found, cx)?;
+            growing.add(&value, cx)?;
+            collected.push(value);
         }
     }
+    growing.end(cx);
     Ok(match kind {
         Subquery::Exists => Value::Bool(count > 0),
         Subquery::Count => Value::Int(count),

@@ -33,9 +33,22 @@ enum State {
         steps: Steps,
     },
     Walk(Box<Walk>),
-    /// Rows that were all found at once.
-    Found(std::vec::IntoIter<Row>),
+    Shortest(Box<Ways>),
+    /// The row, if it fits.
+    Found(Option<Row>),
 }
+
+/// The shortest ways of a row, from the end back. There may be more of them than memory holds.
+struct Ways {
+    row: Row,
+    from: BlockId,
+    reached: Reached,
+    /// Ends of ways: a node, and the relationships from there to the end, the last one first.
+    open: Vec<(BlockId, Vec<Id>)>,
+}
+
+/// For each node that a search has reached: its distance, and the relationships by which it is reached at that distance.
+type Reached = HashMap<BlockId, (u64, Vec<Id>)>;
 
 struct Walk {
     row: Row,
@@ -70,14 +83,10 @@ impl<'p> Expand<'p> {
             wanted.insert(name.clone(), evaluate(value, &mut row, cx)?);
         }
         if expansion.shortest.is_some() {
-            return Ok(State::Found(
-                shortest(expansion, &mut row, from, &wanted, cx)?.into_iter(),
-            ));
+            return shortest(expansion, row, from, &wanted, cx);
         }
         if expansion.relationship_bound {
-            return Ok(State::Found(
-                self.check_bound(row, from, &wanted, cx)?.into_iter(),
-            ));
+            return Ok(State::Found(self.check_bound(row, from, &wanted, cx)?));
         }
         let steps = Steps::new(from, expansion.direction);
         if expansion.length.is_none() {
@@ -103,7 +112,7 @@ impl<'p> Expand<'p> {
         from: BlockId,
         wanted: &Properties,
         cx: &mut Context<'_>,
-    ) -> Result<Vec<Row>> {
+    ) -> Result<Option<Row>> {
         let expansion = self.expansion;
         let mut ids: Vec<Id> = match &row[expansion.relationship] {
             Value::Relationship(relationship) if expansion.length.is_none() => {
@@ -116,10 +125,10 @@ impl<'p> Expand<'p> {
                 });
                 match relationships.collect::<Option<Vec<_>>>() {
                     Some(ids) => ids,
-                    None => return Ok(Vec::new()),
+                    None => return Ok(None),
                 }
             }
-            _ => return Ok(Vec::new()),
+            _ => return Ok(None),
         };
         if expansion.reversed {
             ids.reverse();
@@ -136,15 +145,15 @@ impl<'p> Expand<'p> {
             };
             let kind = expansion.kinds.is_empty() || expansion.kinds.contains(&id.kind);
             if !fits || !kind || !used.insert(id.clone()) || !holds_all(id, wanted, cx)? {
-                return Ok(Vec::new());
+                return Ok(None);
             }
             at = id.other(at);
         }
         let length = ids.len() as u64;
         if length < least || length > most {
-            return Ok(Vec::new());
+            return Ok(None);
         }
-        Ok(self.arrive(row, at).into_iter().collect())
+        Ok(self.arrive(row, at))
     }
 
     /// The row with the node reached, unless another one is wanted.
@@ -268,13 +277,15 @@ fn from_of(row: &Row, expansion: &Expansion) -> Result<Option<BlockId>> {
 
 impl Stream for Expand<'_> {
     fn next(&mut self, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        let expansion = self.expansion;
         loop {
             let mut state = std::mem::replace(&mut self.state, State::None);
             let found = match &mut state {
                 State::None => None,
                 State::Single { row, steps } => self.single(row, steps, cx)?,
                 State::Walk(walk) => self.walk(walk, cx)?,
-                State::Found(rows) => rows.next(),
+                State::Shortest(ways) => ways.next(expansion.relationship, cx)?,
+                State::Found(row) => row.take(),
             };
             if found.is_some() {
                 self.state = state;
@@ -418,39 +429,56 @@ fn fits(
     Ok(true)
 }
 
-/// The shortest ways between two nodes, breadth first.
+/// The shortest ways of a row between its two nodes, yet to be given.
 fn shortest(
     expansion: &Expansion,
-    row: &mut Row,
+    mut row: Row,
     from: BlockId,
     wanted: &Properties,
     cx: &mut Context<'_>,
-) -> Result<Vec<Row>> {
+) -> Result<State> {
     let Value::Node(to) = &row[expansion.to] else {
-        return Ok(Vec::new());
+        return Ok(State::None);
     };
     let to = to.id;
-    let (least, most) = expansion.length.unwrap_or((1, u64::MAX));
-    if from == to {
-        if least == 0 {
-            if !fits(expansion, true, || Value::Node(Node::from(from)), row, cx)? {
-                return Ok(Vec::new());
-            }
-            let mut row = row.clone();
-            row[expansion.relationship] = list(&[], false);
-            return Ok(vec![row]);
-        }
+    let least = expansion.length.map_or(1, |(least, _)| least);
+    if from == to && least > 0 {
         return Err(Error::Unsupported {
             what: "a shortest path from a node to itself".into(),
             span: None,
             place: None,
         });
     }
-    if !fits(expansion, true, || Value::Node(Node::from(from)), row, cx)? {
-        return Ok(Vec::new());
+    let first = || Value::Node(Node::from(from));
+    if !fits(expansion, true, first, &mut row, cx)? {
+        return Ok(State::None);
     }
-    // For each node reached: its distance, and the relationships by which it is reached at that distance.
-    let mut reached: HashMap<BlockId, (u64, Vec<Id>)> = HashMap::from([(from, (0, Vec::new()))]);
+    let reached = match from == to {
+        true => Some(Reached::new()),
+        false => search(expansion, &mut row, from, to, wanted, cx)?,
+    };
+    Ok(match reached {
+        None => State::None,
+        Some(reached) => State::Shortest(Box::new(Ways {
+            row,
+            from,
+            reached,
+            open: vec![(to, Vec::new())],
+        })),
+    })
+}
+
+/// Searches one node from another, breadth first. `None`: it is not reached.
+fn search(
+    expansion: &Expansion,
+    row: &mut Row,
+    from: BlockId,
+    to: BlockId,
+    wanted: &Properties,
+    cx: &mut Context<'_>,
+) -> Result<Option<Reached>> {
+    let most = expansion.length.map_or(u64::MAX, |(_, most)| most);
+    let mut reached = Reached::from([(from, (0, Vec::new()))]);
     let mut queue = VecDeque::from([from]);
     let mut found_at = u64::MAX;
     while let Some(at) = queue.pop_front() {
@@ -486,23 +514,25 @@ fn shortest(
             }
         }
     }
-    if found_at == u64::MAX {
-        return Ok(Vec::new());
-    }
-    let mut rows = Vec::new();
-    let mut ways: Vec<(BlockId, Vec<Id>)> = vec![(to, Vec::new())];
-    while let Some((at, way)) = ways.pop() {
-        if at == from {
-            let mut row = row.clone();
-            row[expansion.relationship] = list(&way, true);
-            rows.push(row);
-            continue;
+    Ok((found_at < u64::MAX).then_some(reached))
+}
+
+impl Ways {
+    /// The row with the next way in a slot.
+    fn next(&mut self, slot: usize, cx: &mut Context<'_>) -> Result<Option<Row>> {
+        while let Some((at, way)) = self.open.pop() {
+            cx.tick()?;
+            if at == self.from {
+                let mut row = self.row.clone();
+                row[slot] = list(&way, true);
+                return Ok(Some(row));
+            }
+            for id in self.reached[&at].1.iter().rev() {
+                let mut longer = way.clone();
+                longer.push(id.clone());
+                self.open.push((id.other(at), longer));
+            }
         }
-        for id in reached[&at].1.iter().rev() {
-            let mut longer = way.clone();
-            longer.push(id.clone());
-            ways.push((id.other(at), longer));
-        }
+        Ok(None)
     }
-    Ok(rows)
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::context::Context;
+use super::context::{Context, charge_of};
 use super::evaluate::evaluate;
 use super::read::count;
 use super::stream::{Input, Row, Stream};
@@ -57,23 +57,29 @@ impl Stream for Sort<'_> {
             if is_full && order(by, &keys, &rows[wanted - 1].0).is_ge() {
                 return Ok(());
             }
-            bytes += cx.charge(row)?;
+            bytes += cx.charge(&keys)? + cx.charge(row)?;
             rows.push((keys, row.clone()));
             // With a LIMIT, only the best rows are kept.
             if rows.len() > wanted.saturating_mul(2).saturating_add(1024) {
                 rows.sort_by(|(a, _), (b, _)| order(by, a, b));
                 is_full = wanted > 0;
-                for (_, row) in rows.drain(wanted..) {
-                    let freed = row.iter().map(Value::footprint).sum::<u64>() + 48;
+                for (keys, row) in rows.drain(wanted..) {
+                    let freed = charge_of(&keys) + charge_of(&row);
                     cx.release(freed);
                     bytes -= freed.min(bytes);
                 }
             }
             Ok(())
         })?;
-        self.bytes = bytes;
         rows.sort_by(|(a, _), (b, _)| order(by, a, b));
-        let sorted: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
+        let row_of = |(keys, row): Keyed| {
+            let freed = charge_of(&keys);
+            cx.release(freed);
+            bytes -= freed.min(bytes);
+            row
+        };
+        let sorted: Vec<Row> = rows.into_iter().map(row_of).collect();
+        self.bytes = bytes;
         self.sorted = Some(sorted.into_iter());
         self.next(cx)
     }

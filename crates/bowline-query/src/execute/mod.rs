@@ -7,6 +7,7 @@
 //! ```text
 //!   context      what a running query has: graph, parameters, clock, limits
 //!   remembered   the nodes that a query has read, and its memory
+//!   loose        the large values that expressions have made
 //!   stream       the trait of operators
 //!   evaluate     the value of an expression in a row
 //!   arithmetic   + - * / % ^ and comparisons
@@ -31,6 +32,7 @@ mod count;
 mod evaluate;
 mod expand;
 mod gather;
+mod loose;
 mod merge;
 mod open;
 mod read;

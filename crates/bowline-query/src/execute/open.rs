@@ -10,7 +10,7 @@ use super::gather::{Eager, Sort};
 use super::merge::Merge;
 use super::read::{
     Apply, Argument, Call, Discard, Distinct, Filter, IsNode, Limit, Optional, Project, Scan, Skip,
-    Union, Unwind,
+    Union, Unwind, Unwound,
 };
 use super::seek::NodeSeeks;
 use super::stream::{Input, Row};
@@ -311,7 +311,7 @@ fn open_shaping<'p>(plan: &'p Plan, input: Input<'p>) -> Input<'p> {
             slot: *slot,
             list,
             row: Row::new(),
-            values: Vec::new().into_iter(),
+            values: Unwound::Single(None),
         }),
         Plan::Eager { .. } => Box::new(Eager {
             input,

@@ -9,8 +9,9 @@ use super::evaluate::{evaluate, holds};
 use super::stream::{Each, Input, Row, Stream};
 use crate::call::ProcedureRows;
 use crate::error::{Class, Detail, Error, Result, Span};
+use crate::function::{Numbers, numbers};
 use crate::plan::{Expr, Kind, Plan, Slot};
-use crate::value::{Equivalent, Name, Node, Value};
+use crate::value::{Equivalent, Name, Nested, Node, Value};
 
 /// The row with which a plan was opened.
 pub(super) struct Argument(pub Option<Row>);
@@ -295,7 +296,53 @@ pub(super) struct Unwind<'p> {
     pub slot: Slot,
     pub list: &'p Expr,
     pub row: Row,
-    pub values: std::vec::IntoIter<Value>,
+    pub values: Unwound,
+}
+
+/// The elements that are left of a list.
+pub(super) enum Unwound {
+    List(Nested<Vec<Value>>, usize),
+    /// Of a range, which is not made as a list: it may be long.
+    Range(Numbers),
+    /// What is no list is one element.
+    Single(Option<Value>),
+}
+
+impl Unwound {
+    fn of(expr: &Expr, row: &mut Row, cx: &mut Context<'_>) -> Result<Unwound> {
+        if let Kind::Call(function, arguments) = &expr.kind
+            && function.is_range()
+        {
+            let values = arguments.iter().map(|it| evaluate(it, row, cx));
+            let values = values.collect::<Result<Vec<Value>>>()?;
+            if values.iter().any(Value::is_null) {
+                return Ok(Unwound::Single(None));
+            }
+            let numbers = numbers(&values).map_err(|error| error.at(expr.span))?;
+            return Ok(Unwound::Range(numbers));
+        }
+        Ok(match evaluate(expr, row, cx)? {
+            Value::Null => Unwound::Single(None),
+            Value::List(list) => Unwound::List(list, 0),
+            single => Unwound::Single(Some(single)),
+        })
+    }
+}
+
+impl Iterator for Unwound {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        match self {
+            Unwound::List(list, next) => {
+                let value = list.get(*next)?.clone();
+                *next += 1;
+                Some(value)
+            }
+            Unwound::Range(numbers) => numbers.next(),
+            Unwound::Single(value) => value.take(),
+        }
+    }
 }
 
 impl Stream for Unwind<'_> {
@@ -310,12 +357,7 @@ impl Stream for Unwind<'_> {
             let Some(mut row) = self.input.next(cx)? else {
                 return Ok(None);
             };
-            self.values = match evaluate(self.list, &mut row, cx)? {
-                Value::Null => Vec::new(),
-                Value::List(list) => (*list).clone(),
-                single => vec![single],
-            }
-            .into_iter();
+            self.values = Unwound::of(self.list, &mut row, cx)?;
             self.row = row;
         }
     }

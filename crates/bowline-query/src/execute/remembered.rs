@@ -15,8 +15,11 @@ use std::sync::Arc;
 
 use bowline_types::{BlockId, Direction, IdMap};
 
+use super::loose::Loose;
+use crate::error::{Error, Result};
+use crate::function::Room;
 use crate::graph::{FieldColumns, FieldsAsked, Graph, NodeIndex, Seek, StoreResult};
-use crate::value::{Name, NodeRecord, Properties, RelationshipId, Value};
+use crate::value::{LARGE_BYTES, Name, NodeRecord, Properties, RelationshipId, Value};
 
 /// The caller is asked for memory in steps of so many bytes.
 const STEP_BYTES: u64 = 1 << 18;
@@ -35,10 +38,18 @@ pub(crate) struct Held<'g> {
     asked: Cell<u64>,
     /// Whether there is no more room for records.
     are_nodes_refused: Cell<bool>,
+    /// The large values, whose bytes are among those of operators.
+    loose: RefCell<Loose>,
 }
 
-/// Operators would hold more than so many bytes.
-pub(crate) struct Exceeded(pub u64);
+/// Operators and values would hold more than so many bytes.
+fn exceeded(limit: u64) -> Error {
+    Error::LimitExceeded {
+        what: "bytes of memory for sorting, grouping, collecting and large values",
+        limit,
+        setting: "memory_bytes",
+    }
+}
 
 impl<'g> Held<'g> {
     pub fn new(may_hold: &'g dyn Fn(u64) -> bool, limit: u64) -> Held<'g> {
@@ -49,24 +60,39 @@ impl<'g> Held<'g> {
             nodes: Cell::new(0),
             asked: Cell::new(0),
             are_nodes_refused: Cell::new(false),
+            loose: RefCell::default(),
         }
     }
 
     /// Takes memory for an operator.
-    pub fn take(&self, bytes: u64) -> Result<(), Exceeded> {
-        self.operators.set(self.operators.get() + bytes);
+    pub fn take(&self, bytes: u64) -> Result<()> {
+        let taken = self.add(bytes);
+        if taken.is_err() {
+            self.give_back(bytes);
+        }
+        taken
+    }
+
+    /// Adds to what operators hold, and refuses where that is too much then.
+    fn add(&self, bytes: u64) -> Result<()> {
+        self.operators
+            .set(self.operators.get().saturating_add(bytes));
         if self.operators.get() > self.limit {
-            return Err(Exceeded(self.limit));
+            self.forget_values();
+        }
+        if self.operators.get() > self.limit {
+            return Err(exceeded(self.limit));
         }
         if self.ask() {
             return Ok(());
         }
+        self.forget_values();
         self.nodes.set(0);
         self.are_nodes_refused.set(true);
         match self.ask() {
             true => Ok(()),
             // What it was allowed, or what it asked for where that was nothing.
-            false => Err(Exceeded(match self.asked.get() {
+            false => Err(exceeded(match self.asked.get() {
                 0 => self.operators.get(),
                 asked => asked,
             })),
@@ -79,13 +105,37 @@ impl<'g> Held<'g> {
             .set(self.operators.get().saturating_sub(bytes));
     }
 
+    /// Takes memory for a large value that an expression has made, until it is gone.
+    pub fn take_for_value(&self, value: &Value) -> Result<()> {
+        let noted = self.loose.borrow_mut().note(value);
+        let Some(bytes) = noted else {
+            return Ok(());
+        };
+        if self.loose.borrow().are_many() {
+            self.forget_values();
+        }
+        // It is given back when the value is gone, also where that is at once.
+        self.add(bytes)?;
+        // What shares much takes little, and yet nobody could walk through it.
+        match value.footprint() > self.limit {
+            true => Err(exceeded(self.limit)),
+            false => Ok(()),
+        }
+    }
+
+    fn forget_values(&self) {
+        let freed = self.loose.borrow_mut().forget();
+        self.give_back(freed);
+    }
+
     /// Whether the caller allows what is held, and a little more.
     fn ask(&self) -> bool {
         let (operators, nodes) = (self.operators.get(), self.nodes.get());
-        if operators + nodes <= self.asked.get() {
+        if operators.saturating_add(nodes) <= self.asked.get() {
             return true;
         }
-        let wanted = (operators + STEP_BYTES).min(self.limit) + nodes;
+        let wanted = operators.saturating_add(STEP_BYTES).min(self.limit);
+        let wanted = wanted.saturating_add(nodes);
         let is_allowed = (self.may_hold)(wanted);
         if is_allowed {
             self.asked.set(wanted);
@@ -116,6 +166,16 @@ impl<'g> Held<'g> {
             return false;
         }
         true
+    }
+}
+
+impl Room for Held<'_> {
+    fn room_for(&self, bytes: u64) -> Result<()> {
+        if bytes >= LARGE_BYTES {
+            self.take(bytes)?;
+            self.give_back(bytes);
+        }
+        Ok(())
     }
 }
 
@@ -381,7 +441,7 @@ mod tests {
         let query = crate::Query::new(text).may_hold(&nothing);
         let error = query.run(&star(1), &crate::Parameters::new()).unwrap_err();
         assert!(
-            matches!(error, crate::Error::LimitExceeded { limit: 1.., .. }),
+            matches!(error, Error::LimitExceeded { limit: 1.., .. }),
             "{error}"
         );
     }
@@ -389,7 +449,7 @@ mod tests {
     #[test]
     fn records_are_given_up_before_an_operator_goes_without_memory() {
         let graph = star(2_000);
-        let few = |bytes| bytes <= 3 * STEP_BYTES;
+        let few = |bytes| bytes <= 4 * STEP_BYTES;
         let text = "MATCH (l:Leaf) WHERE l.i > 0 WITH l.i AS i ORDER BY i DESC RETURN count(i)";
         let query = crate::Query::new(text).may_hold(&few);
         let answer = query.run(&graph, &crate::Parameters::new()).unwrap();

@@ -195,16 +195,16 @@ fn truncate(shape: Shape, env: &mut Env<'_>, values: &[Value]) -> Result<Value> 
 
 fn from_epoch(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     match (&values[0], &values[1]) {
-        (Value::Int(seconds), Value::Int(nanos)) => temporal::from_epoch(*seconds, *nanos),
+        (Value::Int(seconds), Value::Int(nanos)) => {
+            temporal::from_epoch(*seconds, i128::from(*nanos))
+        }
         (other, _) => Err(wrong("datetime.fromepoch", "two integers", other)),
     }
 }
 
 fn from_millis(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     match &values[0] {
-        Value::Int(millis) => {
-            temporal::from_epoch(millis.div_euclid(1000), millis.rem_euclid(1000) * 1_000_000)
-        }
+        Value::Int(millis) => temporal::from_epoch(0, i128::from(*millis) * 1_000_000),
         other => Err(wrong("datetime.fromepochmillis", "an integer", other)),
     }
 }

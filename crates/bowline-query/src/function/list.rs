@@ -85,7 +85,31 @@ fn is_empty(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
 /// More elements than this are an error: the list would fill the memory.
 const RANGE_MAX: i128 = 10_000_000;
 
-fn range(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
+/// The numbers of a range, as a list needs not hold them.
+pub(crate) struct Numbers {
+    next: i64,
+    step: i64,
+    left: usize,
+}
+
+impl Iterator for Numbers {
+    type Item = Value;
+
+    fn next(&mut self) -> Option<Value> {
+        self.left = self.left.checked_sub(1)?;
+        let number = self.next;
+        // Behind the last there may be none.
+        self.next = number.wrapping_add(self.step);
+        Some(Value::Int(number))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+/// The numbers that `range` is to give for its arguments, none of which is null.
+pub(crate) fn numbers(values: &[Value]) -> Result<Numbers> {
     let bound = |value: &Value| match value {
         Value::Int(value) => Ok(*value),
         other => Err(Error::runtime(
@@ -114,9 +138,16 @@ fn range(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     }
     let ahead = if step > 0 { from <= to } else { from >= to };
     let count = if ahead { count } else { 0 };
-    Ok(Value::list(
-        (0..count)
-            .map(|i| Value::Int((i128::from(from) + i * i128::from(step)) as i64))
-            .collect(),
-    ))
+    Ok(Numbers {
+        next: from,
+        step,
+        left: count as usize,
+    })
+}
+
+fn range(env: &mut Env<'_>, values: &[Value]) -> Result<Value> {
+    let numbers = numbers(values)?;
+    env.room
+        .room_for((numbers.left * size_of::<Value>()) as u64)?;
+    Ok(Value::list(numbers.collect()))
 }

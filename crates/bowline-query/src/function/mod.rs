@@ -10,7 +10,8 @@ mod number;
 mod row;
 mod text;
 
-pub(crate) use row::{Env, Function};
+pub(crate) use list::{Numbers, numbers};
+pub(crate) use row::{Env, Function, Room};
 
 const TABLES: [&[Function]; 5] = [
     entity::FUNCTIONS,

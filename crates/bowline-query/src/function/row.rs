@@ -11,6 +11,13 @@ pub(crate) struct Env<'a> {
     pub graph: &'a dyn Graph,
     pub now: &'a ZonedDateTime,
     pub random: &'a mut dyn FnMut() -> f64,
+    pub room: &'a dyn Room,
+}
+
+/// Who is asked before a large value is made.
+pub(crate) trait Room {
+    /// Refuses a value of so many bytes, if the query may not hold it.
+    fn room_for(&self, bytes: u64) -> Result<()>;
 }
 
 /// The code of a function.
@@ -33,6 +40,11 @@ impl Function {
     /// Whether it yields the same for the same arguments, each time within a query.
     pub fn is_same_again(&self) -> bool {
         self.name != "rand"
+    }
+
+    /// Whether it is `range`, whose numbers can be had one by one.
+    pub fn is_range(&self) -> bool {
+        self.name == "range"
     }
 }
 

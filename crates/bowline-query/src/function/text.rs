@@ -3,7 +3,7 @@
 use super::row::{Env, Function, function, wrong};
 use crate::calendar::show_zoned;
 use crate::error::{Class, Detail, Error, Result};
-use crate::value::{Type, Value};
+use crate::value::{LARGE_BYTES, Type, Value};
 use bowline_types::{show_date, show_datetime, show_time};
 
 const TEXT: &[&[Type]] = &[&[Type::Text]];
@@ -46,13 +46,31 @@ fn map(name: &str, values: &[Value], code: fn(&str) -> String) -> Result<Value> 
     Ok(Value::from(code(text(name, &values[0])?)))
 }
 
-fn replace(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
+fn replace(env: &mut Env<'_>, values: &[Value]) -> Result<Value> {
     let part = |at: usize| text("replace", &values[at]);
-    Ok(Value::from(part(0)?.replace(part(1)?, part(2)?)))
+    let (whole, from, to) = (part(0)?, part(1)?, part(2)?);
+    let with = |count: usize| {
+        let added = (count as u64).saturating_mul(to.len() as u64);
+        added.saturating_add(whole.len() as u64)
+    };
+    // At most so often, before each character and at the end; it is counted only where that would be much.
+    if with(whole.len() + 1) >= LARGE_BYTES {
+        let count = whole.matches(from).count();
+        env.room
+            .room_for(with(count) - (count * from.len()) as u64)?;
+    }
+    Ok(Value::from(whole.replace(from, to)))
 }
 
-fn split(_: &mut Env<'_>, values: &[Value]) -> Result<Value> {
+fn split(env: &mut Env<'_>, values: &[Value]) -> Result<Value> {
+    /// A part, beside its letters: the value, and the head of what it shares.
+    const PART_BYTES: usize = size_of::<Value>() + 16;
     let (whole, separator) = (text("split", &values[0])?, text("split", &values[1])?);
+    if (whole.len() * PART_BYTES) as u64 >= LARGE_BYTES {
+        let count = whole.matches(separator).count() + 1;
+        env.room
+            .room_for((count * PART_BYTES + whole.len()) as u64)?;
+    }
     let parts: Vec<Value> = if separator.is_empty() {
         whole.chars().map(|c| Value::from(c.to_string())).collect()
     } else {

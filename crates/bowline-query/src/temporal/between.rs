@@ -7,7 +7,7 @@ use jiff::civil;
 use jiff::tz::TimeZone;
 
 use super::calculate::add_months;
-use super::fields::Held;
+use super::fields::{Held, resolve};
 use crate::calendar::{NANOS, out_of_range};
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -42,12 +42,7 @@ pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
         return times(span, &a, &b);
     }
     if let (Some(zone), Some(_)) = (a.zone.clone(), b.zone.clone()) {
-        let moved = instant(&b)?.with_time_zone(zone);
-        b = Held {
-            date: Some(moved.date()),
-            time: Some(moved.time()),
-            zone: Some(moved.time_zone().clone()),
-        };
+        b = Held::at(&instant(&b)?.with_time_zone(zone));
     } else if let Some(zone) = a.zone.clone().or_else(|| b.zone.clone()) {
         a.zone = Some(zone.clone());
         b.zone = Some(zone);
@@ -72,9 +67,7 @@ pub(crate) fn between(span: Span, from: &Value, to: &Value) -> Result<Value> {
                 .map_err(|_| out_of_range())?;
             let rest = match &a.zone {
                 Some(zone) => {
-                    let at = moved
-                        .to_zoned_datetime(zone.clone())
-                        .map_err(|_| out_of_range())?;
+                    let at = resolve(moved, zone.clone(), a.offset)?;
                     instant(&b)?.timestamp().as_nanosecond() - at.timestamp().as_nanosecond()
                 }
                 None => end.duration_since(moved).as_nanos(),
@@ -100,9 +93,7 @@ fn local(held: &Held) -> Result<civil::DateTime> {
 
 fn instant(held: &Held) -> Result<jiff::ZonedDateTime> {
     let zone = held.zone.clone().unwrap_or(TimeZone::UTC);
-    local(held)?
-        .to_zoned_datetime(zone)
-        .map_err(|_| out_of_range())
+    resolve(local(held)?, zone, held.offset)
 }
 
 /// Between two times of day, one of which may come from a value with a date.
@@ -119,12 +110,7 @@ fn times(span: Span, a: &Held, b: &Held) -> Result<Value> {
         let Some(zone) = &held.zone else {
             return Ok(None);
         };
-        let date = held.date.unwrap_or(civil::date(1970, 1, 1));
-        let zoned = date
-            .to_datetime(held.time.unwrap_or(midnight))
-            .to_zoned_datetime(zone.clone())
-            .map_err(|_| out_of_range())?;
-        Ok(Some(i128::from(zoned.offset().seconds()) * NANOS))
+        Ok(Some(i128::from(held.offset_in(zone)?.seconds()) * NANOS))
     };
     let mut difference = nanos(b)? - nanos(a)?;
     if let (Some(from), Some(to)) = (offset(a)?, offset(b)?) {

@@ -4,6 +4,7 @@ use crate::calendar::Calculate as _;
 use jiff::SignedDuration;
 use jiff::civil;
 
+use super::fields::resolve;
 use super::read::calendar;
 use crate::calendar::{NANOS, SECONDS_PER_DAY, out_of_range};
 use crate::error::{Error, Result};
@@ -63,7 +64,10 @@ pub(crate) fn negate(duration: &Duration) -> Result<Duration> {
 fn shift(value: &Value, duration: &Duration) -> Result<Option<Value>> {
     Ok(Some(match value {
         Value::Date(date) => {
-            let days = duration.days + duration.seconds / SECONDS_PER_DAY;
+            let days = duration
+                .days
+                .checked_add(duration.seconds / SECONDS_PER_DAY)
+                .ok_or_else(out_of_range)?;
             Value::Date(add_days(add_months(*date, duration.months)?, days)?)
         }
         Value::LocalTime(time) => Value::LocalTime(add_time(*time, duration)),
@@ -81,10 +85,9 @@ fn shift(value: &Value, duration: &Duration) -> Result<Option<Value>> {
         }
         Value::DateTime(zoned) => {
             let date = add_days(add_months(zoned.date(), duration.months)?, duration.days)?;
-            let moved = date
-                .to_datetime(zoned.time())
-                .to_zoned_datetime(zoned.time_zone().clone())
-                .and_then(|zoned| zoned.checked_add(signed(duration)))
+            let (local, zone) = (date.to_datetime(zoned.time()), zoned.time_zone().clone());
+            let moved = resolve(local, zone, Some(zoned.offset()))?
+                .checked_add(signed(duration))
                 .map_err(|_| out_of_range())?;
             Value::datetime(moved)
         }
@@ -104,7 +107,8 @@ fn add_time(time: civil::Time, duration: &Duration) -> civil::Time {
 
 /// The same day of a later or earlier month, or the last of that month.
 pub(super) fn add_months(date: civil::Date, months: i64) -> Result<civil::Date> {
-    let count = i64::from(date.year()) * 12 + i64::from(date.month()) - 1 + months;
+    let count = i64::from(date.year()) * 12 + i64::from(date.month()) - 1;
+    let count = count.checked_add(months).ok_or_else(out_of_range)?;
     let first = calendar(count.div_euclid(12), count.rem_euclid(12) + 1, 1)?;
     let day = date.day().min(first.days_in_month());
     calendar(

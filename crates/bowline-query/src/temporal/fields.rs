@@ -1,10 +1,9 @@
 //! Temporal values from parts, as in `date({year: 2024, week: 1})`, from other values, and from text.
 
 use crate::calendar::{Amount, Calculate as _};
-use std::sync::Arc;
 
 use jiff::civil::{self, ISOWeekDate, Weekday};
-use jiff::tz::{Offset, TimeZone};
+use jiff::tz::{AmbiguousOffset, Offset, TimeZone};
 use jiff::{Timestamp, ZonedDateTime};
 
 use super::parts::day_of_quarter;
@@ -48,11 +47,20 @@ pub(super) struct Held {
     pub date: Option<civil::Date>,
     pub time: Option<civil::Time>,
     pub zone: Option<TimeZone>,
+    /// That of an instant, which says which one it is of an hour that comes twice.
+    pub offset: Option<Offset>,
 }
 
 impl Held {
     pub fn of(value: &Value) -> Option<Held> {
-        let held = |date, time, zone| Some(Held { date, time, zone });
+        let held = |date, time, zone| {
+            Some(Held {
+                date,
+                time,
+                zone,
+                offset: None,
+            })
+        };
         match value {
             Value::Date(date) => held(Some(*date), None, None),
             Value::LocalTime(time) => held(None, Some(*time), None),
@@ -60,13 +68,26 @@ impl Held {
             Value::LocalDateTime(datetime) => {
                 held(Some(datetime.date()), Some(datetime.time()), None)
             }
-            Value::DateTime(zoned) => held(
-                Some(zoned.date()),
-                Some(zoned.time()),
-                Some(zoned.time_zone().clone()),
-            ),
+            Value::DateTime(zoned) => Some(Held::at(zoned)),
             _ => None,
         }
+    }
+
+    /// What an instant holds.
+    pub fn at(zoned: &ZonedDateTime) -> Held {
+        Held {
+            date: Some(zoned.date()),
+            time: Some(zoned.time()),
+            zone: Some(zoned.time_zone().clone()),
+            offset: Some(zoned.offset()),
+        }
+    }
+
+    /// The offset of its local time in a zone. A named zone needs a date; without one, the epoch's is taken.
+    pub fn offset_in(&self, zone: &TimeZone) -> Result<Offset> {
+        let date = self.date.unwrap_or(civil::date(1970, 1, 1));
+        let local = date.to_datetime(self.time.unwrap_or(civil::Time::midnight()));
+        Ok(resolve(local, zone.clone(), self.offset)?.offset())
     }
 
     pub fn datetime(&self) -> Option<civil::DateTime> {
@@ -110,8 +131,14 @@ pub(crate) fn read_text(shape: Shape, text: &str) -> Result<Value> {
         Shape::DateTime => {
             let (datetime, offset, zone) = read_zoned(text)?;
             match (offset, zone) {
-                (None, zone) => zoned(datetime, zone.unwrap_or(TimeZone::UTC))?,
-                (Some(offset), None) => zoned(datetime, TimeZone::fixed(offset))?,
+                (None, zone) => {
+                    let zone = zone.unwrap_or(TimeZone::UTC);
+                    Value::datetime(resolve(datetime, zone, None)?)
+                }
+                (Some(offset), None) => {
+                    let zone = TimeZone::fixed(offset);
+                    Value::datetime(resolve(datetime, zone, None)?)
+                }
                 // The zone decides; an offset that it does not have then names the instant.
                 (Some(offset), Some(zone)) => {
                     let instant = offset.to_timestamp(datetime).map_err(|_| out_of_range())?;
@@ -131,7 +158,7 @@ pub(crate) fn from_value(shape: Shape, value: &Value) -> Result<Value> {
     let held = Held::of(value).ok_or_else(|| {
         Error::wrong_type(format!("{} is not {}", value.type_name(), shape.name()))
     })?;
-    assemble(shape, held.date, held.time, held.zone).ok_or_else(|| {
+    assemble(shape, &held).ok_or_else(|| {
         Error::wrong_type(format!(
             "{} holds too little for {}",
             value.type_name(),
@@ -141,60 +168,46 @@ pub(crate) fn from_value(shape: Shape, value: &Value) -> Result<Value> {
 }
 
 /// Puts a value together. `None` if a part is missing.
-fn assemble(
-    shape: Shape,
-    date: Option<civil::Date>,
-    time: Option<civil::Time>,
-    zone: Option<TimeZone>,
-) -> Option<Result<Value>> {
+fn assemble(shape: Shape, held: &Held) -> Option<Result<Value>> {
+    let time = held.time.unwrap_or(civil::Time::midnight());
     Some(Ok(match shape {
-        Shape::Date => Value::Date(date?),
-        Shape::LocalTime => Value::LocalTime(time.unwrap_or(civil::Time::midnight())),
-        Shape::Time => {
-            let time = time.unwrap_or(civil::Time::midnight());
-            match offset_of(date, time, zone.as_ref()) {
-                Ok(offset) => Value::Time(OffsetTime { time, offset }),
-                Err(error) => return Some(Err(error)),
-            }
-        }
-        Shape::LocalDateTime => {
-            Value::LocalDateTime(date?.to_datetime(time.unwrap_or(civil::Time::midnight())))
-        }
+        Shape::Date => Value::Date(held.date?),
+        Shape::LocalTime => Value::LocalTime(time),
+        Shape::Time => match held.zone.as_ref().map(|zone| held.offset_in(zone)) {
+            None => Value::Time(OffsetTime {
+                time,
+                offset: Offset::UTC,
+            }),
+            Some(Ok(offset)) => Value::Time(OffsetTime { time, offset }),
+            Some(Err(error)) => return Some(Err(error)),
+        },
+        Shape::LocalDateTime => Value::LocalDateTime(held.datetime()?),
         Shape::DateTime => {
-            let datetime = date?.to_datetime(time.unwrap_or(civil::Time::midnight()));
-            return Some(zoned(datetime, zone.unwrap_or(TimeZone::UTC)));
+            let zone = held.zone.clone().unwrap_or(TimeZone::UTC);
+            let zoned = resolve(held.datetime()?, zone, held.offset);
+            return Some(zoned.map(Value::datetime));
         }
         Shape::Duration => return None,
     }))
 }
 
-/// The offset of a zone. A named zone needs a date; without one, the epoch's is taken.
-fn offset_of(
-    date: Option<civil::Date>,
-    time: civil::Time,
-    zone: Option<&TimeZone>,
-) -> Result<Offset> {
-    let Some(zone) = zone else {
-        return Ok(Offset::UTC);
+/// The instant of a local time in a zone. Of an hour that comes twice it is the one with this offset, or else the first; of one
+/// that is left out it is the one after.
+pub(super) fn resolve(
+    datetime: civil::DateTime,
+    zone: TimeZone,
+    offset: Option<Offset>,
+) -> Result<ZonedDateTime> {
+    let ambiguous = zone.into_ambiguous_zoned_datetime(datetime);
+    let zoned = match ambiguous.offset() {
+        AmbiguousOffset::Fold { after, .. } if offset == Some(after) => ambiguous.later(),
+        _ => ambiguous.compatible(),
     };
-    let date = date.unwrap_or(civil::date(1970, 1, 1));
-    let zoned = date
-        .to_datetime(time)
-        .to_zoned_datetime(zone.clone())
-        .map_err(|_| out_of_range())?;
-    Ok(zoned.offset())
+    zoned.map_err(|_| out_of_range())
 }
 
-pub(super) fn zoned(datetime: civil::DateTime, zone: TimeZone) -> Result<Value> {
-    Ok(Value::DateTime(Arc::new(
-        datetime
-            .to_zoned_datetime(zone)
-            .map_err(|_| out_of_range())?,
-    )))
-}
-
-pub(crate) fn from_epoch(seconds: i64, nanos: i64) -> Result<Value> {
-    let nanos = i128::from(seconds) * NANOS + i128::from(nanos);
+pub(crate) fn from_epoch(seconds: i64, nanos: i128) -> Result<Value> {
+    let nanos = i128::from(seconds) * NANOS + nanos;
     let instant = Timestamp::from_nanosecond(nanos).map_err(|_| out_of_range())?;
     Ok(Value::datetime(instant.to_zoned_datetime(TimeZone::UTC)))
 }
@@ -272,7 +285,10 @@ pub(super) fn build_over(shape: Shape, map: &Properties, base: Held) -> Result<V
         }
         if has_time {
             base.time = held.time.or(base.time);
-            base.zone = held.zone.or(base.zone);
+            if held.zone.is_some() {
+                base.zone = held.zone;
+                base.offset = held.offset;
+            }
             // A time has the offset that the zone has on the value's own date.
             if let (Value::DateTime(zoned), Shape::Time) = (value, shape) {
                 base.zone = Some(TimeZone::fixed(zoned.offset()));
@@ -299,7 +315,8 @@ pub(super) fn build_over(shape: Shape, map: &Properties, base: Held) -> Result<V
             shape.name()
         )));
     }
-    assemble(shape, date, time.or(base.time), base.zone).unwrap_or_else(|| {
+    base.time = time.or(base.time);
+    assemble(shape, &base).unwrap_or_else(|| {
         Err(Error::wrong_value(format!(
             "a part of {} is missing",
             shape.name()
@@ -314,18 +331,13 @@ fn convert(shape: Shape, base: &mut Held, zone: &TimeZone) -> Result<()> {
     };
     match (shape, base.date) {
         (Shape::DateTime, Some(date)) => {
-            let old = date
-                .to_datetime(time)
-                .to_zoned_datetime(old)
-                .map_err(|_| out_of_range())?;
-            let new = old.with_time_zone(zone.clone());
-            base.date = Some(new.date());
-            base.time = Some(new.time());
+            let old = resolve(date.to_datetime(time), old, base.offset)?;
+            *base = Held::at(&old.with_time_zone(zone.clone()));
         }
         (Shape::Time, _) => {
-            let offset = offset_of(base.date, time, Some(&old))?;
-            let new = offset_of(base.date, time, Some(zone))?;
+            let (offset, new) = (base.offset_in(&old)?, base.offset_in(zone)?);
             base.time = Some(OffsetTime { time, offset }.at_offset(new).time);
+            base.offset = Some(new);
         }
         _ => {}
     }
@@ -333,15 +345,13 @@ fn convert(shape: Shape, base: &mut Held, zone: &TimeZone) -> Result<()> {
 }
 
 fn epoch(map: &Properties) -> Result<Option<Value>> {
-    let nanos = int(map, "nanosecond")?.unwrap_or(0);
+    let nanos = i128::from(int(map, "nanosecond")?.unwrap_or(0));
     if let Some(seconds) = int(map, "epochSeconds")? {
         return Ok(Some(from_epoch(seconds, nanos)?));
     }
     if let Some(millis) = int(map, "epochMillis")? {
-        return Ok(Some(from_epoch(
-            millis.div_euclid(1000),
-            millis.rem_euclid(1000) * 1_000_000 + nanos,
-        )?));
+        let nanos = i128::from(millis) * 1_000_000 + nanos;
+        return Ok(Some(from_epoch(0, nanos)?));
     }
     Ok(None)
 }
@@ -434,17 +444,19 @@ fn build_time(map: &Properties, base: Option<civil::Time>) -> Result<Option<civi
     let hour = part("hour", base.map(civil::Time::hour), 23)?;
     let minute = part("minute", base.map(civil::Time::minute), 59)?;
     let second = part("second", base.map(civil::Time::second), 59)?;
-    let held = base.map_or(0, |time| i64::from(time.subsec_nanosecond()));
+    let held = base.map_or(0, |time| i128::from(time.subsec_nanosecond()));
+    // Wide enough for any sum of them.
+    let wide = |key: &str| -> Result<Option<i128>> { Ok(int(map, key)?.map(i128::from)) };
     let (milli, micro, nano) = (
-        int(map, "millisecond")?,
-        int(map, "microsecond")?,
-        int(map, "nanosecond")?,
+        wide("millisecond")?,
+        wide("microsecond")?,
+        wide("nanosecond")?,
     );
     // Each finer part adds to the coarser ones that are given; what is not given stays as it was.
     let nanos = match (milli, micro, nano) {
         (None, None, None) => held,
         (milli, micro, nano) => {
-            let kept = |given: bool, value: i64| if given { 0 } else { value };
+            let kept = |given: bool, value: i128| if given { 0 } else { value };
             let coarse = milli.map_or(kept(micro.is_some() || nano.is_some(), held), |m| {
                 m * 1_000_000
             });

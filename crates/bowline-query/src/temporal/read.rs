@@ -332,5 +332,6 @@ fn decimal_nanos(number: &str, seconds: i128) -> Option<i128> {
         fraction.parse().ok()?
     };
     let unit = seconds * 1_000_000_000;
-    Some(sign * (whole.checked_mul(unit)? + fraction * unit / scale))
+    let nanos = whole.checked_mul(unit)?;
+    Some(sign * nanos.checked_add(fraction * unit / scale)?)
 }

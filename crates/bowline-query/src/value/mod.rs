@@ -10,12 +10,13 @@
 //! ```
 //!
 //! [`equality`](Value::equals) and comparison are in `compare`, the total order and equivalence in `order`, the text
-//! form in `show`. Values are cheap to clone: what is long is shared.
+//! form in `show`. Values are cheap to clone: what is long is shared. Lists and maps, which hold other values, are in `nested`.
 
 mod attribute;
 mod compare;
 mod entity;
 mod kind;
+mod nested;
 mod order;
 mod show;
 
@@ -27,6 +28,8 @@ use jiff::civil;
 
 pub use entity::{Node, NodeRecord, Path, Relationship, RelationshipId};
 pub use kind::Type;
+pub use nested::Nested;
+pub(crate) use nested::{DEPTH_MAX, LARGE_BYTES, Watch};
 pub use order::Equivalent;
 
 use bowline_types::{Duration, OffsetTime};
@@ -75,9 +78,9 @@ pub enum Value {
     /// Months, days, seconds and nanoseconds, each counted by itself.
     Duration(Duration),
     /// A list.
-    List(Arc<Vec<Value>>),
+    List(Nested<Vec<Value>>),
     /// A map.
-    Map(Arc<Properties>),
+    Map(Nested<Properties>),
     /// A node.
     Node(Node),
     /// A relationship.
@@ -89,12 +92,12 @@ pub enum Value {
 impl Value {
     /// A list of these values.
     pub fn list(values: Vec<Value>) -> Value {
-        Value::List(Arc::new(values))
+        Value::List(nested::list(values))
     }
 
     /// A map of these entries.
     pub fn map(entries: Properties) -> Value {
-        Value::Map(Arc::new(entries))
+        Value::Map(nested::map(entries))
     }
 
     /// A datetime.
@@ -134,20 +137,17 @@ impl Value {
         }
     }
 
-    /// About how many bytes of memory the value takes, for the limits of sorts and aggregations.
+    /// About how many bytes of memory the value takes if it shares nothing, for the limits of sorts and aggregations.
     pub(crate) fn footprint(&self) -> u64 {
         let inner = match self {
             Value::Text(text) => text.len() as u64,
             Value::Bytes(bytes) => bytes.len() as u64,
-            Value::List(list) => list.iter().map(Value::footprint).sum(),
-            Value::Map(map) => map
-                .iter()
-                .map(|(k, v)| 48 + k.len() as u64 + v.footprint())
-                .sum(),
+            Value::List(list) => list.bytes(),
+            Value::Map(map) => map.bytes(),
             Value::Path(path) => 48 * (path.relationships.len() as u64 + 1),
             _ => 0,
         };
-        size_of::<Value>() as u64 + inner
+        inner.saturating_add(size_of::<Value>() as u64)
     }
 
     /// Whether a property may hold the value: no entity, and no list of anything but simple values.

@@ -3,6 +3,8 @@
 mod numbers;
 mod paths;
 mod projections;
+mod times;
+mod writes;
 
 use bowline_query::{MemoryGraph, Parameters, Query, Value};
 

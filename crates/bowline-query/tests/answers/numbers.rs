@@ -240,3 +240,69 @@ fn whole_months_lie_between_the_same_days() {
         ),
     ]);
 }
+
+/// The parts of a second were multiplied and added in 64 bits: 18446744073710 milliseconds were 448384 nanoseconds, and a debug
+/// build stopped; so did the greatest number of months, and 10^13 seconds were a negative number of microseconds. Found in review.
+#[test]
+fn parts_of_times_do_not_wrap() {
+    for expression in [
+        "time({hour: 1, millisecond: 18446744073710})",
+        "localtime({hour: 1, microsecond: 18446744073709552})",
+        "time({hour: 1, millisecond: 0, microsecond: 1, nanosecond: 9223372036854775807})",
+        "datetime({epochMillis: 9223372036854775807, nanosecond: 9223372036854775807})",
+        "datetime({epochSeconds: 9223372036854775807, nanosecond: 9223372036854775807})",
+        "datetime.fromepochmillis(9223372036854775807)",
+        "duration({seconds: 10000000000000}).microseconds",
+        "duration({seconds: 9223372036854775807}).milliseconds",
+        "duration('PT170141183460469231731687303715.9S')",
+        "date('2020-01-01') + duration({months: 9223372036854775807})",
+        "date('2020-01-01') - duration({months: 9223372036854775807})",
+        "date('2020-01-01') + duration({days: 9223372036854775807, seconds: 86400})",
+        "datetime('2020-01-01T00:00Z') + duration({months: 9223372036854775807})",
+    ] {
+        let text = format!("RETURN {expression} AS value");
+        let answer = Query::new(&text).run(&MemoryGraph::new(), &Parameters::new());
+        assert!(answer.is_err(), "{expression}: {answer:?}");
+    }
+    check(&[
+        (
+            "datetime({epochMillis: 1, nanosecond: 9223372036854775807})",
+            "2262-04-11T23:47:16.855775807Z",
+        ),
+        ("datetime.fromepochmillis(-1)", "1969-12-31T23:59:59.999Z"),
+        (
+            "duration({seconds: 9223372036854}).microseconds",
+            "9223372036854000000",
+        ),
+        (
+            "localtime({hour: 1, millisecond: 999, microsecond: 999, nanosecond: 999})",
+            "01:00:00.999999999",
+        ),
+    ]);
+}
+
+/// The least integer by -1 has no quotient of 64 bits, and its remainder was refused with it. Found in review.
+#[test]
+fn the_least_integer_has_a_remainder() {
+    check(&[
+        ("-9223372036854775808 % -1", "0"),
+        ("-9223372036854775808 % 3", "-2"),
+        ("7 % -1", "0"),
+    ]);
+}
+
+/// INF was no number, and INFINITY too large for one. Found in review.
+#[test]
+fn infinity_and_nan_are_literals() {
+    for text in ["INF", "Inf", "INFINITY", "Infinity", "infinity"] {
+        assert_eq!(value(text), Value::Float(f64::INFINITY), "{text}");
+        let negative = value(&format!("-{text}"));
+        assert_eq!(negative, Value::Float(f64::NEG_INFINITY), "{text}");
+    }
+    for text in ["NAN", "NaN", "nan"] {
+        let is_nan = value(&format!("isNaN({text})"));
+        assert_eq!(is_nan, Value::Bool(true), "{text}");
+    }
+    let error = Query::new("RETURN 1e400").run(&MemoryGraph::new(), &Parameters::new());
+    assert!(error.is_err(), "it is too large");
+}

@@ -117,6 +117,32 @@ fn a_shortest_path_is_the_shortest_of_those_that_fit() {
     assert_eq!(rows(&graph, none), ["null"]);
 }
 
+/// All shortest paths were made before the first was given: of thirty rhombs in a row there are 2^30, more than memory holds.
+/// Found in review.
+#[test]
+fn many_shortest_paths_come_one_after_the_other() {
+    let graph = graph(
+        "UNWIND range(0, 30) AS i CREATE (:N {i: i}) WITH count(*) AS c MATCH (a:N), (b:N) WHERE b.i = a.i + 1 \
+         CREATE (a)-[:T]->(:M {m: 0})-[:T]->(b), (a)-[:T]->(:M {m: 1})-[:T]->(b)",
+    );
+    let text = "MATCH (a:N {i: 0}), (b:N {i: 30}) MATCH p = allShortestPaths((a)-[*]->(b)) \
+                RETURN length(p), size(nodes(p))";
+    assert_eq!(rows(&graph, &format!("{text} LIMIT 1")), ["60 61"]);
+    // They differ, and a few of them are all of a shorter row.
+    let all = "MATCH (a:N {i: 0}), (b:N {i: 3}) MATCH p = allShortestPaths((a)-[*]->(b)) \
+               RETURN count(DISTINCT [n IN nodes(p) WHERE n.m >= 0 | n.m]), count(p)";
+    assert_eq!(rows(&graph, all), ["8 8"]);
+    let asked = std::cell::Cell::new(0);
+    let cancelled = || {
+        asked.set(asked.get() + 1);
+        asked.get() > 3
+    };
+    let counted = text.replace("length(p), size(nodes(p))", "count(p)");
+    let query = Query::new(&counted).cancelled(&cancelled);
+    let stopped = query.run(&graph, &Parameters::new()).unwrap_err();
+    assert!(matches!(stopped, Error::Cancelled { .. }), "{stopped}");
+}
+
 /// Every other condition on a shortest path was asked after the search, too: `length(p) > 1` gave no row. It is refused.
 /// Found in review.
 #[test]

@@ -295,3 +295,28 @@ fn order_by_behind_distinct_reads_the_new_names_first() {
         )],
     );
 }
+
+/// A subquery that ends with MATCH, as EXISTS may, was refused where it had a WITH: "this clause cannot stand here". Found in review.
+#[test]
+fn a_subquery_that_ends_with_match_may_have_with() {
+    let graph = graph("CREATE (:P {x: 1})-[:T]->(:Q)-[:T]->(:R), (:P {x: 2})-[:T]->(:Q)");
+    all_have(
+        &graph,
+        &[
+            (
+                "MATCH (a:P) WHERE EXISTS { MATCH (a)-->(b) WITH b MATCH (b)-->(c) } RETURN a.x",
+                &["1"],
+            ),
+            (
+                "MATCH (a:P) RETURN a.x, COUNT { MATCH (a)-->(b) WITH b, count(*) AS n WHERE n = 1 MATCH (a)-->(b) } AS c \
+                 ORDER BY a.x",
+                &["1 1", "2 1"],
+            ),
+        ],
+    );
+    all_are(
+        &graph,
+        Detail::UnexpectedSyntax,
+        &["MATCH (a:P) WHERE EXISTS { MATCH (a)-->(b) RETURN b MATCH (b)-->(c) } RETURN a.x"],
+    );
+}

@@ -206,7 +206,7 @@ impl<'p> Formula<'p> {
             },
             Part::Binary(operator, a, b) => {
                 let (a, b) = (a.value(batch, row, it)?, b.value(batch, row, it)?);
-                Cow::Owned(arithmetic::binary(*operator, &a, &b)?)
+                Cow::Owned(arithmetic::binary_within(*operator, &a, &b, it.cx)?)
             }
             Part::And(a, b) => {
                 let a = a.truth(batch, row, it)?;

@@ -294,25 +294,28 @@ impl Lowering<'_> {
             oc::LiteralKind::Integer(integer) => {
                 Value::Int(read_integer(&integer, negative, span)?)
             }
-            oc::LiteralKind::Float(float) => {
-                let value: f64 = float
-                    .text
-                    .replace('_', "")
-                    .trim_end_matches(['f', 'd', 'F', 'D'])
-                    .parse()
-                    .map_err(|_| {
-                        Error::syntax(Detail::InvalidNumberLiteral, "this is not a number", span)
-                    })?;
-                if value.is_infinite() {
-                    let message = "this number is too large for a float";
-                    return Err(Error::syntax(Detail::FloatingPointOverflow, message, span));
-                }
-                Value::Float(value)
-            }
+            oc::LiteralKind::Float(float) => Value::Float(read_float(&float.text, span)?),
             oc::LiteralKind::String(text) => Value::Text(text.value.into()),
             _ => return Err(unexpected("a literal", span)),
         })
     }
+}
+
+fn read_float(text: &str, span: Span) -> Result<f64> {
+    let is_word = |word: &str| text.eq_ignore_ascii_case(word);
+    if is_word("INF") || is_word("INFINITY") {
+        return Ok(f64::INFINITY);
+    }
+    let value: f64 = text
+        .replace('_', "")
+        .trim_end_matches(['f', 'd', 'F', 'D'])
+        .parse()
+        .map_err(|_| Error::syntax(Detail::InvalidNumberLiteral, "this is not a number", span))?;
+    if value.is_infinite() {
+        let message = "this number is too large for a float";
+        return Err(Error::syntax(Detail::FloatingPointOverflow, message, span));
+    }
+    Ok(value)
 }
 
 fn read_integer(integer: &oc::IntegerLiteral, negative: bool, span: Span) -> Result<i64> {
