@@ -64,6 +64,16 @@ pub(crate) enum Repeat {
     Never,
 }
 
+impl Repeat {
+    /// An error, as the end of such a request that was sent.
+    pub(crate) fn ended(self, error: Error) -> Error {
+        match self {
+            Repeat::Always => error,
+            Repeat::Never => error.of_change(),
+        }
+    }
+}
+
 /// Sends the requests of a client.
 #[derive(Debug)]
 pub(crate) struct Caller {
@@ -250,10 +260,6 @@ impl Caller {
         if message.encoded_len() > self.settings.request_bytes_max {
             return Err(Error::RequestTooLarge);
         }
-        let ended = |error: Error| match repeat {
-            Repeat::Always => error,
-            Repeat::Never => error.of_change(),
-        };
         let mut pause = PAUSE_MIN;
         let mut tries = 0;
         loop {
@@ -286,12 +292,12 @@ impl Caller {
             tries += 1;
             // Two rounds: a connection that broke while it was idle fails once at every endpoint.
             if !again || tries >= 2 * self.endpoints.count().max(2) {
-                return Err(ended(error));
+                return Err(repeat.ended(error));
             }
             if tries % self.endpoints.count() == 0 {
                 // A whole round failed. A new leader takes a moment.
                 if Instant::now() + pause >= deadline {
-                    return Err(ended(error));
+                    return Err(repeat.ended(error));
                 }
                 sleep(pause).await;
                 pause = (pause * 2).min(PAUSE_MAX);

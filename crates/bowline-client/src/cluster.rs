@@ -7,7 +7,7 @@ use bowline_proto::v1::members_client::MembersClient;
 
 use crate::caller::{Caller, Repeat};
 use crate::v1::senseless;
-use crate::{Header, MemberId, ReadLevel, Result};
+use crate::{Error, Header, MemberId, ReadLevel, Result};
 
 /// A member of a cluster.
 ///
@@ -196,8 +196,9 @@ pub(crate) async fn update(
 pub(crate) async fn repair(caller: &Caller, id: MemberId) -> Result<()> {
     let request = MemberRepairRequest { id: id.get() };
     let send = |channel, request| async move { MembersClient::new(channel).repair(request).await };
+    // Twice is the same as once, and after the last try it may have been done all the same.
     let repaired = caller.call(Repeat::Always, None, request, send).await;
-    repaired.map(drop)
+    repaired.map(drop).map_err(Error::of_change)
 }
 
 /// See [`Client::promote_member`](crate::Client::promote_member).
@@ -218,4 +219,29 @@ pub(crate) async fn promote(caller: &Caller, id: MemberId) -> Result<Members> {
         header: Header::new(reply.header, &metadata),
         members: members(reply.members),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::Client;
+    use crate::silent::silent_server;
+
+    /// It was reported as not begun, although the last member that was asked may have begun it.
+    #[tokio::test]
+    async fn a_repair_whose_answers_are_lost_is_of_unknown_outcome() {
+        let id = MemberId::new(0x5152_5354_5556_5758);
+        // The id, as the message has it.
+        let (address, taken) = silent_server(b"\xd8\xae\xd9\xaa\xc5\xea\x94\xa9\x51").await;
+        let client = Client::builder().endpoints([address]);
+        let client = client.connect_lazy().unwrap();
+        let repaired = client.repair_member(id).await;
+        assert!(
+            matches!(repaired, Err(Error::UnknownOutcome { .. })),
+            "{repaired:?}"
+        );
+        assert!(taken.load(Ordering::Relaxed) > 1, "it is sent again");
+    }
 }

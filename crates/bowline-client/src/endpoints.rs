@@ -183,6 +183,14 @@ fn with_scheme(address: &str, has_tls: bool) -> Result<String, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use bowline_tls::{Authority, Request};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::rustls::ServerConfig;
+    use tokio_rustls::rustls::crypto::ring::default_provider;
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
     use super::*;
 
     #[test]
@@ -202,5 +210,45 @@ mod tests {
     fn with_certificates_an_address_is_of_https_unless_it_says_otherwise() {
         assert_eq!(with_scheme("a:1", true).unwrap(), "https://a:1");
         assert_eq!(with_scheme("http://a:1", true).unwrap(), "http://a:1");
+    }
+
+    /// No protocol was offered unless the caller named one. A server of Go, as etcd, then spoke HTTP/1.1, and so did most
+    /// proxies: no request over `https` was answered.
+    #[tokio::test]
+    async fn an_https_endpoint_negotiates_h2() {
+        let directory = tempfile::tempdir().unwrap();
+        let authority = Authority::generate("a CA", 10).unwrap();
+        let ca = authority.own().write(directory.path(), "ca").unwrap();
+        let server = Request::server("server", ["127.0.0.1"]);
+        let server = authority.issue(&server).unwrap();
+        let server = server.write(directory.path(), "server").unwrap();
+        let certificate = CertificateDer::from_pem_file(&server.certificate).unwrap();
+        let key = PrivateKeyDer::from_pem_file(&server.key).unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth();
+        let mut config = config.with_single_cert(vec![certificate], key).unwrap();
+        config.alpn_protocols = vec![b"http/1.1".to_vec(), b"h2".to_vec()];
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        let accepted = tokio::spawn(async move {
+            let (socket, _) = listener.accept().await.unwrap();
+            let stream = acceptor.accept(socket).await.unwrap();
+            stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec)
+        });
+        let options = ClientOptions {
+            trusted_ca: Some(ca.certificate),
+            ..ClientOptions::default()
+        };
+        let settings = Settings {
+            tls: Some(ClientTls::new(options).unwrap()),
+            ..Settings::default()
+        };
+        let endpoint = Endpoint::new(&address, &settings).unwrap();
+        // The server ends the connection after the handshake.
+        let _ = endpoint.probe().await;
+        assert_eq!(accepted.await.unwrap().as_deref(), Some(&b"h2"[..]));
     }
 }

@@ -40,8 +40,9 @@
 //! - The client uses one endpoint, and the next one when that fails.
 //! - It retries reads, and any request for which no connection could be made: nothing was sent then.
 //! - It sends the creation of an index again, too, which is the same twice, and waits for it as long as it takes.
-//! - It never sends a put, a deletion, a transaction that writes, a commit, a write of the graph, a grant or
-//!   a change of members a second time. If no reply confirms or denies it: [`Error::UnknownOutcome`].
+//! - It never sends a put, a deletion, a transaction that writes, a commit, a write of the graph, a query that may
+//!   write, a grant, a quota or a change of members a second time. If no reply confirms or denies it:
+//!   [`Error::UnknownOutcome`].
 //! - A [`Watcher`] resumes after a broken connection: every change once, in order, or an error.
 //! - A [`KeepAlive`] reports a lease as lost as soon as it may be lost.
 //! - With a [user](ClientBuilder::user), it logs in by itself, and again when a server refuses its token: requests are

@@ -5,9 +5,9 @@ use bowline_proto::v1::quotas_client::QuotasClient;
 use bowline_types::{Quota, QuotaLimits, QuotaUse};
 use bytes::Bytes;
 
+use crate::Result;
 use crate::caller::{Caller, Repeat};
 use crate::v1::senseless;
-use crate::{Error, Result};
 
 /// See [`Client::set_quota`](crate::Client::set_quota).
 pub(crate) async fn set(caller: &Caller, prefix: Bytes, limits: QuotaLimits) -> Result<()> {
@@ -19,7 +19,8 @@ pub(crate) async fn set(caller: &Caller, prefix: Bytes, limits: QuotaLimits) -> 
         }),
     };
     let send = |channel, request| async move { QuotasClient::new(channel).set(request).await };
-    let set = caller.call(Repeat::Always, None, request, send).await;
+    // Sent again, it could replace what another client has set meanwhile.
+    let set = caller.call(Repeat::Never, None, request, send).await;
     set.map(drop)
 }
 
@@ -52,5 +53,35 @@ pub(crate) async fn remove(caller: &Caller, prefix: Bytes) -> Result<()> {
     let request = pb::QuotaRemoveRequest { prefix };
     let send = |channel, request| async move { QuotasClient::new(channel).remove(request).await };
     let removed = caller.call(Repeat::Never, None, request, send).await;
-    removed.map(drop).map_err(Error::of_change)
+    removed.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::silent::silent_server;
+    use crate::{Client, Error};
+
+    /// It was sent again, over a newer quota of somebody else, and reported as not set although it may have been.
+    #[tokio::test]
+    async fn a_quota_whose_answer_is_lost_is_of_unknown_outcome_and_sent_once() {
+        let (address, taken) = silent_server(b"PREFIXQ").await;
+        let builder = Client::builder().endpoints([address.clone(), address]);
+        let client = builder.connect_lazy().unwrap();
+        let limits = QuotaLimits {
+            keys: Some(1),
+            bytes: None,
+        };
+        let set = client.set_quota("PREFIXQ", limits).await;
+        assert!(matches!(set, Err(Error::UnknownOutcome { .. })), "{set:?}");
+        assert_eq!(taken.load(Ordering::Relaxed), 1);
+        let removed = client.remove_quota("PREFIXQ").await;
+        assert!(
+            matches!(removed, Err(Error::UnknownOutcome { .. })),
+            "{removed:?}"
+        );
+        assert_eq!(taken.load(Ordering::Relaxed), 2);
+    }
 }

@@ -63,12 +63,8 @@ impl Access {
             (false, _) => None,
             (true, Some(tls)) => Some(tls.clone()),
             (true, None) => {
-                let alpn = vec![b"h2".to_vec()];
-                let options = ClientOptions {
-                    alpn,
-                    ..ClientOptions::default()
-                };
-                Some(ClientTls::new(options).map_err(|error| Error::System(error.to_string()))?)
+                let of_system = ClientTls::new(ClientOptions::default());
+                Some(of_system.map_err(|error| Error::System(error.to_string()))?)
             }
         };
         let addresses: Vec<_> = found

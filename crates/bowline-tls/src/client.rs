@@ -135,7 +135,7 @@ pub struct ClientOptions {
     pub insecure_skip_verify: bool,
     /// Versions and cipher suites.
     pub protocol: Protocol,
-    /// The protocols above TLS, such as `h2`; none negotiates none.
+    /// The protocols above TLS, such as `h2`; none negotiates none, but for a client of HTTP/2, which offers `h2`.
     pub alpn: Vec<Vec<u8>>,
 }
 
@@ -172,19 +172,15 @@ struct Made {
 }
 
 impl Made {
-    /// Whether the lists of this set have one of a chain's certificates.
-    fn has_revoked(&self, chain: &[CertificateDer<'_>]) -> bool {
+    /// Whether the lists of this set have one of the certificates of a chain that was verified then.
+    fn has_revoked(&self, chain: &[CertificateDer<'_>], verified_at: UnixTime) -> bool {
         let Some((own, issuers)) = chain.split_first() else {
             return false;
         };
         // Lists are looked at before the name is, so that of the connection is not needed.
         let name = ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
-        let now = UnixTime::now();
-        is_revoked(
-            &self
-                .verifier
-                .verify_server_cert(own, issuers, &name, &[], now),
-        )
+        let verifier = &self.verifier;
+        is_revoked(&verifier.verify_server_cert(own, issuers, &name, &[], verified_at))
     }
 }
 
@@ -228,20 +224,51 @@ impl ClientTls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
+        self.connect_offering(None, host, stream).await
+    }
+
+    /// The same for a client of HTTP/2, which has to offer `h2` where the options name no protocol: without, servers of etcd
+    /// and many proxies speak HTTP/1.1, or end the connection.
+    ///
+    /// # Errors
+    /// Those of [`ClientTls::connect`].
+    pub async fn connect_http2<S>(&self, host: &str, stream: S) -> io::Result<ClientStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        self.connect_offering(Some(&b"h2"[..]), host, stream).await
+    }
+
+    /// Offers a protocol where the options name none.
+    async fn connect_offering<S>(
+        &self,
+        protocol: Option<&[u8]>,
+        host: &str,
+        stream: S,
+    ) -> io::Result<ClientStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         self.look_now_and_then();
         let name = match &self.shared.server_name {
             Some(name) => name.clone(),
             None => server_name(host)?,
         };
         let made = self.shared.files.current();
+        let alpn: Vec<Vec<u8>> = match &made.config.alpn_protocols[..] {
+            [] => protocol.map(<[u8]>::to_vec).into_iter().collect(),
+            named => named.to_vec(),
+        };
         let connector = TlsConnector::from(made.config.clone());
-        let inner = connector.connect(name, stream).await.map_err(explained)?;
+        let connecting = connector.with_alpn(alpn).connect(name, stream);
+        let inner = connecting.await.map_err(explained)?;
         let guard = match (&self.shared.open, inner.get_ref().1.peer_certificates()) {
             (Some(open), Some(chain)) => {
                 let guard = open.enter(chain);
                 // It may have come into the list after the connections of another set were verified.
                 let newest = self.shared.files.current();
-                if !Arc::ptr_eq(&made, &newest) && newest.has_revoked(chain) {
+                let at = guard.verified_at();
+                if !Arc::ptr_eq(&made, &newest) && newest.has_revoked(chain, at) {
                     let text = "the server's certificate was revoked";
                     return Err(io::Error::new(io::ErrorKind::InvalidData, text));
                 }
@@ -260,7 +287,7 @@ impl ClientTls {
     fn end_revoked(&self, looked: Looked) -> Looked {
         if let (Looked::Taken, Some(open)) = (looked, &self.shared.open) {
             let made = self.shared.files.current();
-            open.end_revoked(|chain| made.has_revoked(chain));
+            open.end_revoked(|chain, verified_at| made.has_revoked(chain, verified_at));
         }
         looked
     }

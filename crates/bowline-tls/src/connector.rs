@@ -40,11 +40,15 @@ impl Connector {
         last.map(|(_, text)| text.clone())
     }
 
-    /// Connects to the host of a URI.
+    /// Connects to the host of a URI, for another protocol than HTTP/2.
     ///
     /// # Errors
     /// Of the connection and of its handshake.
     pub async fn connect(&self, uri: &Uri) -> io::Result<ClientStream<TcpStream>> {
+        self.connect_for(uri, false).await
+    }
+
+    async fn connect_for(&self, uri: &Uri, is_http2: bool) -> io::Result<ClientStream<TcpStream>> {
         const HTTPS: u16 = 443;
         let none = || {
             let text = format!("{uri} names no host");
@@ -57,7 +61,10 @@ impl Connector {
             let port = authority.port_u16().unwrap_or(HTTPS);
             let stream = TcpStream::connect((host, port)).await?;
             stream.set_nodelay(true)?;
-            let stream = self.tls.connect(host, stream).await?;
+            let stream = match is_http2 {
+                true => self.tls.connect_http2(host, stream).await?,
+                false => self.tls.connect(host, stream).await?,
+            };
             Ok(stream.noting(self.refusals.clone()))
         };
         let connected = tokio::time::timeout(CONNECT_TIMEOUT, connecting).await;
@@ -79,6 +86,6 @@ impl Service<Uri> for Connector {
 
     fn call(&mut self, uri: Uri) -> Self::Future {
         let connector = self.clone();
-        Box::pin(async move { Ok(TokioIo::new(connector.connect(&uri).await?)) })
+        Box::pin(async move { Ok(TokioIo::new(connector.connect_for(&uri, true).await?)) })
     }
 }

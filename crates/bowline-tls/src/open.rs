@@ -2,7 +2,8 @@
 //!
 //! When a set of files is taken, the certificate of each open connection is verified again with the new lists. One that was
 //! revoked ends its connection at once: its flag is set and its task is woken, which finds the flag at its next read or write.
-//! Nothing else ends a connection: it may go on when its CA is not trusted any more, or its certificate has expired.
+//! Nothing else ends a connection: it may go on when its CA is not trusted any more, or its certificate has expired. So it is
+//! verified as of its handshake: a verifier that finds a certificate expired says no more of it.
 //!
 //! A port without revocation lists has no such connections, and its streams no guards.
 //!
@@ -13,10 +14,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{CertificateError, Error};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// The open connections of a port, or of what connects.
 #[derive(Debug, Default)]
@@ -31,6 +34,7 @@ pub(crate) struct Open {
 #[derive(Debug)]
 struct Shown {
     chain: Vec<CertificateDer<'static>>,
+    verified_at: UnixTime,
     is_revoked: AtomicBool,
     /// The task that reads.
     reader: Mutex<Option<Waker>>,
@@ -52,11 +56,24 @@ pub(crate) fn is_revoked<T>(verified: &Result<T, Error>) -> bool {
     )
 }
 
+/// When a chain was valid that a handshake has just verified: now, or at the end of its first certificate, should that have
+/// come during the handshake. The other side may send further ones that nothing rests on, so their ends say nothing.
+fn verified_at(chain: &[CertificateDer<'_>]) -> UnixTime {
+    let now = UnixTime::now().as_secs();
+    let end = chain.first().and_then(|own| {
+        let (_, own) = X509Certificate::from_der(own).ok()?;
+        u64::try_from(own.validity().not_after.timestamp()).ok()
+    });
+    let seconds = end.map_or(now, |end| end.min(now));
+    UnixTime::since_unix_epoch(Duration::from_secs(seconds))
+}
+
 impl Open {
     /// Puts a connection into the list. The caller verifies the chain once more where files were taken meanwhile.
     pub(crate) fn enter(self: &Arc<Open>, chain: &[CertificateDer<'_>]) -> Guard {
         let shown = Arc::new(Shown {
             chain: chain.iter().map(|one| one.clone().into_owned()).collect(),
+            verified_at: verified_at(chain),
             is_revoked: AtomicBool::new(false),
             reader: Mutex::default(),
         });
@@ -69,12 +86,13 @@ impl Open {
         }
     }
 
-    /// Ends the connections whose chains are revoked.
-    pub(crate) fn end_revoked(&self, is_revoked: impl Fn(&[CertificateDer<'static>]) -> bool) {
+    /// Ends the connections whose chains are revoked, verified as of their handshakes.
+    pub(crate) fn end_revoked(&self, is_revoked: impl Fn(&[CertificateDer<'_>], UnixTime) -> bool) {
         // Verified without the lock: connections come and go meanwhile.
         let all: Vec<_> = self.shown.lock().values().cloned().collect();
         let mut count = 0;
-        for shown in all.iter().filter(|shown| is_revoked(&shown.chain)) {
+        let is_ended = |shown: &&Arc<Shown>| is_revoked(&shown.chain, shown.verified_at);
+        for shown in all.iter().filter(is_ended) {
             if !shown.is_revoked.swap(true, Ordering::AcqRel) {
                 count += 1;
             }
@@ -93,6 +111,11 @@ impl Open {
 }
 
 impl Guard {
+    /// When the handshake has verified the chain.
+    pub(crate) fn verified_at(&self) -> UnixTime {
+        self.shown.verified_at
+    }
+
     /// Refuses to go on when the certificate was revoked.
     pub(crate) fn check(&self) -> io::Result<()> {
         match self.shown.is_revoked.load(Ordering::Acquire) {

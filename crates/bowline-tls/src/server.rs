@@ -185,13 +185,13 @@ struct Made {
 }
 
 impl Made {
-    /// Whether the lists of this set have one of a chain's certificates.
-    fn has_revoked(&self, chain: &[CertificateDer<'_>]) -> bool {
+    /// Whether the lists of this set have one of the certificates of a chain that was verified then.
+    fn has_revoked(&self, chain: &[CertificateDer<'_>], verified_at: UnixTime) -> bool {
         let Some((own, issuers)) = chain.split_first() else {
             return false;
         };
-        let now = UnixTime::now();
-        is_revoked(&self.verifier.verify_client_cert(own, issuers, now))
+        let verified = self.verifier.verify_client_cert(own, issuers, verified_at);
+        is_revoked(&verified)
     }
 }
 
@@ -352,7 +352,8 @@ impl ServerTls {
                 let guard = open.enter(chain);
                 // It may have come into the list after the connections of another set were verified.
                 let newest = self.shared.files.current();
-                if !Arc::ptr_eq(made, &newest) && newest.has_revoked(chain) {
+                let at = guard.verified_at();
+                if !Arc::ptr_eq(made, &newest) && newest.has_revoked(chain, at) {
                     return Err(io::Error::from(io::ErrorKind::ConnectionAborted).into());
                 }
                 Some(guard)
@@ -366,7 +367,7 @@ impl ServerTls {
     fn end_revoked(&self, looked: Looked) -> Looked {
         if let (Looked::Taken, Some(open)) = (looked, &self.shared.open) {
             let made = self.shared.files.current();
-            open.end_revoked(|chain| made.has_revoked(chain));
+            open.end_revoked(|chain, verified_at| made.has_revoked(chain, verified_at));
         }
         looked
     }

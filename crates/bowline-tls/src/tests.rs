@@ -311,6 +311,58 @@ async fn a_revocation_ends_the_open_connections_of_its_certificate_and_no_others
     assert_eq!((counts.handshakes_done, counts.handshakes_failed), (2, 0));
 }
 
+/// A certificate that had expired while its connection was open was found expired, and so not found revoked: its connection
+/// went on after the revocation.
+#[tokio::test]
+async fn a_revocation_ends_a_connection_whose_certificate_has_expired() {
+    let trial = Trial::new();
+    let list = trial.path().join("list.pem");
+    fs::write(&list, trial.authority.revoke(&["77"]).unwrap()).unwrap();
+    let server_of = |name: &str| {
+        ServerTls::new(ServerOptions {
+            key_pair: trial.files(name),
+            revocations: Some(list.clone()),
+            ..trial.mutual_options()
+        })
+    };
+    let client_of = |name: &str| {
+        ClientTls::new(ClientOptions {
+            key_pair: Some(trial.files(name)),
+            revocations: Some(list.clone()),
+            ..trial.client_options()
+        })
+    };
+    // Valid for long enough for a handshake.
+    let brief = |request: Request, name: &str| {
+        let valid_seconds = 4 - request.valid_from_seconds;
+        let request = Request {
+            valid_seconds,
+            ..request
+        };
+        let issued = trial.issue(&request, name);
+        PeerIdentity::of_certificate(&issued.der).unwrap().serial
+    };
+    let client_serial = brief(Request::client("bob"), "brief-client");
+    let server_serial = brief(Request::server("m2", ["localhost"]), "brief-server");
+    let (server, client) = (server_of("server").unwrap(), client_of("client").unwrap());
+    let brief_client = client_of("brief-client").unwrap();
+    let brief_server = server_of("brief-server").unwrap();
+    let (mut of_client, _bobs) = connected(&server, &brief_client).await;
+    let (_m2s, mut of_server) = connected(&brief_server, &client).await;
+    while server_of("brief-server").is_ok() || client_of("brief-client").is_ok() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let revoked = trial.authority.revoke(&[&client_serial, &server_serial]);
+    fs::write(&list, revoked.unwrap()).unwrap();
+    assert_eq!(server.look().unwrap(), Looked::Taken);
+    assert_eq!(client.look().unwrap(), Looked::Taken);
+    for wrote in [of_client.write_u8(1).await, of_server.write_u8(1).await] {
+        let error = wrote.unwrap_err();
+        assert!(error.to_string().contains("was revoked"), "{error}");
+    }
+    assert_eq!(server.counts().connections_ended, 1);
+}
+
 #[tokio::test]
 async fn versions_and_suites_are_those_that_were_chosen() {
     let trial = Trial::new();

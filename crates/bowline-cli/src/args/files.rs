@@ -44,7 +44,7 @@ pub struct Import {
     /// How many lines of an edge list to skip first, such as a header
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub skip_lines: u64,
-    /// The longest line taken [default: 1MiB for an edge list, 64MiB for JSON Lines]
+    /// The longest line taken [default: 1MiB for an edge list, 2GiB for JSON Lines]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub max_line: Option<u64>,
     /// How the write is acknowledged.

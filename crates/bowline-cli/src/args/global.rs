@@ -164,7 +164,6 @@ impl TlsOptions {
             key_pair,
             server_name: self.tls_server_name.clone(),
             insecure_skip_verify: self.insecure_skip_tls_verify,
-            alpn: vec![b"h2".to_vec()],
             ..ClientOptions::default()
         });
         tls.map(Some)

@@ -262,7 +262,7 @@ pub(crate) fn update(context: &mut Context<'_, '_>, args: &args::UpdateKey) -> R
     target.close()?;
     let is_refused = !changed && args::is_refused(&update, found.as_deref());
     let found = found.map_or(Field::Absent, Field::Bytes);
-    context.record(&[
+    context.printer(args.encoding.hex).record(&[
         ("revision", revision.into()),
         ("changed", Field::Flag(changed)),
         ("value", found),

@@ -14,7 +14,7 @@ use crate::output::Field;
 use crate::query_value::of_wire;
 use crate::remote::GRAPH_TIMEOUT;
 use crate::store::target::Target;
-use crate::store::view::View;
+use crate::store::view::{View, refuse_zero};
 
 impl From<cypher::Error> for Failure {
     fn from(error: cypher::Error) -> Failure {
@@ -204,6 +204,7 @@ fn ask(context: &mut Context<'_, '_>, statement: &Statement) -> Result<(), Failu
     if writes == Some(true) {
         refuse_revision(statement.rev)?;
     }
+    refuse_zero(statement.rev)?;
     let cluster = context.remote(GRAPH_TIMEOUT)?;
     let query = cluster
         .client

@@ -8,7 +8,7 @@
 //! Where the items go, and where they come from, is a [`Target`].
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Cursor, Read, Write};
 use std::path::Path;
 
 use bowline::{BlockId, Range};
@@ -114,17 +114,19 @@ fn read_into(
     progress: &Progress,
 ) -> Result<(Detected, Imported), Failure> {
     let mut input = BufReader::with_capacity(1 << 16, input);
-    let detected = match args.format.fixed() {
-        Some(format) => Detected {
-            format,
-            because: "--format says so",
-        },
+    let (detected, head) = match args.format.fixed() {
+        Some(format) => {
+            let because = "--format says so";
+            (Detected { format, because }, Vec::new())
+        }
         None => {
-            let head = input.fill_buf()?;
-            import::detect(path, head)
-                .map_err(|error| Failure::new(Exit::Invalid, error.to_string()))?
+            let head = import::read_head(&mut input)?;
+            let detected = import::detect(path, &head)
+                .map_err(|error| Failure::new(Exit::Invalid, error.to_string()))?;
+            (detected, head)
         }
     };
+    let input = Cursor::new(head).chain(input);
     let mut refusals = Refusals {
         strict: args.strict,
         detected,

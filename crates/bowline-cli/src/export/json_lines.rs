@@ -277,6 +277,42 @@ mod tests {
         assert_eq!(read(&file), items);
     }
 
+    /// A line of more than 64 MiB was refused: 11 MiB of zero bytes, each of which is written as `\u0000`, were lost.
+    #[test]
+    fn the_longest_line_of_an_export_is_taken() {
+        // What a database takes of a value and a key, and what stands beside them.
+        let limits = bowline::Limits::default();
+        let names_bytes = 6 * (usize::try_from(limits.key_size_max_bytes).unwrap() + 64 * 256);
+        let value_bytes = usize::try_from(limits.value_size_max_bytes).unwrap();
+        let key_value = |byte: u8, count| {
+            let (key, value) = (b"k".to_vec(), vec![byte; count]);
+            Item::KeyValue(KeyValue { key, value })
+        };
+        let edge = |value: AttributeValue, count| {
+            let list = AttributeValue::List(vec![value; count]);
+            Item::Edge(Edge {
+                source: BlockRef::Id(1),
+                kind: "in".to_owned(),
+                target: BlockRef::Id(2),
+                attributes: Attributes::from([("a".into(), list)]),
+            })
+        };
+        let long_time = AttributeValue::LocalTime("00:00:00.000000127".parse().expect("a time"));
+        let dearest: [(&dyn Fn(usize) -> Item, usize); 4] = [
+            (&|count| key_value(0, count), 1),
+            (&|count| key_value(0xFF, count), 1),
+            (&|count| edge(AttributeValue::Null, count), 1),
+            // A tag, and a number that takes one byte.
+            (&|count| edge(long_time.clone(), count), 2),
+        ];
+        for (item, stored_bytes) in dearest {
+            let [few, many] = [1, 3_001].map(|count| written(&[item(count)]).len());
+            let longest = (many - few).div_ceil(3_000) * value_bytes / stored_bytes + names_bytes;
+            let limit = import::json_lines::LINE_MAX_BYTES;
+            assert!(longest <= limit, "{longest} bytes: {}", written(&[item(1)]));
+        }
+    }
+
     #[test]
     fn a_block_by_name_reads_back_with_its_name_and_kinds() {
         for kinds in ["\"kind\":\"k\"", "\"kinds\":[]", "\"kinds\":[\"k\",\"l\"]"] {

@@ -4,7 +4,11 @@
 //! is neither blank nor a comment does, and an empty file is taken for an edge list without
 //! edges. What is recognised but not read (compressed files) gets an error that says how to
 //! go on.
+//!
+//! Invariant: what is looked at is the file up to the end of that line ([`read_head`]), so a pipe
+//! has the same format in whatever pieces it is written.
 
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 
 use super::item::Format;
@@ -36,6 +40,9 @@ pub enum DetectError {
     Unknown,
 }
 
+/// The longest head that is read: as long as the longest line of an edge list.
+const HEAD_MAX_BYTES: usize = 1 << 20;
+
 /// Magic numbers of compressed files, with the name and the command that unpacks them.
 const COMPRESSED: &[(&[u8], &str, &str)] = &[
     (b"\x1F\x8B", "gzip", "gzip -dc"),
@@ -57,6 +64,24 @@ pub struct Detected {
 impl Detected {
     fn new(format: Format, because: &'static str) -> Detected {
         Detected { format, because }
+    }
+}
+
+/// Reads what [`detect`] looks at: all up to the end of the first line that is neither blank nor a
+/// comment, or up to a limit.
+pub(crate) fn read_head(input: &mut impl BufRead) -> io::Result<Vec<u8>> {
+    let mut head = Vec::new();
+    let mut limited = input.take(HEAD_MAX_BYTES as u64);
+    loop {
+        let start = head.len();
+        let read = limited.read_until(b'\n', &mut head)?;
+        let line = match start {
+            0 => without_mark(&head),
+            _ => &head[start..],
+        };
+        if read == 0 || has_content(line) {
+            return Ok(head);
+        }
     }
 }
 
@@ -98,17 +123,18 @@ pub fn detect(name: Option<&Path>, head: &[u8]) -> Result<Detected, DetectError>
 
 /// The format that the first line with content has.
 fn by_content(head: &[u8]) -> Result<Detected, DetectError> {
-    let head = head.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(head);
+    let is_cut = head.len() >= HEAD_MAX_BYTES;
+    let head = without_mark(head);
     // The head may end within a character.
     let is_text = std::str::from_utf8(head).map_or_else(|bad| bad.error_len().is_none(), |_| true);
     if head.contains(&0) || !is_text {
         return Err(DetectError::Unknown);
     }
     for line in head.split(|byte| *byte == b'\n') {
-        let line = line.trim_ascii();
-        if line.is_empty() || line.starts_with(b"#") || line.starts_with(b"%") {
+        if !has_content(line) {
             continue;
         }
+        let line = line.trim_ascii();
         return if line == b"{" {
             Err(DetectError::WholeJson)
         } else if line.starts_with(b"{") {
@@ -132,8 +158,23 @@ fn by_content(head: &[u8]) -> Result<Detected, DetectError> {
             Ok(Detected::new(Format::EdgeList, because))
         };
     }
+    if is_cut {
+        // The line with content lies behind it.
+        return Err(DetectError::Unknown);
+    }
     let because = "it has no line with content";
     Ok(Detected::new(Format::EdgeList, because))
+}
+
+/// The text without a byte order mark before it.
+fn without_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
+}
+
+/// Whether a line is neither blank nor a comment.
+fn has_content(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    !(line.is_empty() || line.starts_with(b"#") || line.starts_with(b"%"))
 }
 
 /// Whether the line is `version = N`, with which lock files since version 3 begin.
@@ -180,6 +221,44 @@ mod tests {
         assert_eq!(detect(None, b"a,b,2.5\n"), Ok(Format::EdgeList));
         assert_eq!(detect(None, b"\xEF\xBB\xBFa b\n"), Ok(Format::EdgeList));
         assert_eq!(detect(None, b""), Ok(Format::EdgeList));
+    }
+
+    /// The head was what one read gave: a blank line that was written by itself made any pipe an edge list.
+    #[test]
+    fn the_head_does_not_depend_on_how_the_input_is_cut() {
+        for (input, expected) in [
+            ("", ""),
+            ("\n\n", "\n\n"),
+            ("{", "{"),
+            ("a b\n\0", "a b\n"),
+            (
+                "# x\n% y\n\r\n {\"key\": \"a\"}\nmore",
+                "# x\n% y\n\r\n {\"key\": \"a\"}\n",
+            ),
+            ("\u{FEFF}\na b\nmore", "\u{FEFF}\na b\n"),
+            ("\u{FEFF}# x\na b\nmore", "\u{FEFF}# x\na b\n"),
+        ] {
+            for capacity in [1, 2, 3, 1 << 16] {
+                let mut input = io::BufReader::with_capacity(capacity, input.as_bytes());
+                let head = read_head(&mut input).expect("a slice does not fail");
+                assert_eq!(head, expected.as_bytes(), "in pieces of {capacity}");
+            }
+        }
+    }
+
+    /// Behind 64 KiB of comments nothing was looked at, and the file was taken for an edge list.
+    #[test]
+    fn comments_do_not_hide_the_first_line_with_content() {
+        let detected = |name, comments: usize| {
+            let file = "# comment\n".repeat(comments) + "{\"key\": \"a\", \"value\": \"1\"}\n";
+            let head = read_head(&mut file.as_bytes()).expect("a slice does not fail");
+            assert!(head.len() <= HEAD_MAX_BYTES);
+            named(name, &head)
+        };
+        assert_eq!(detected("graph", 10_000), Ok(Format::JsonLines));
+        // More than is looked at: nothing is known of it, but what its name says.
+        assert_eq!(detected("graph", 200_000), Err(DetectError::Unknown));
+        assert_eq!(detected("graph.txt", 200_000), Ok(Format::EdgeList));
     }
 
     /// A JSON array was imported as an edge list: `blocks 2, edges 1`.

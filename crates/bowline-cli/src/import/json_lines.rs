@@ -27,9 +27,10 @@ use super::item::{
 use super::lines::{LineReader, column_of};
 use super::typed::Read;
 
-/// The longest line taken unless another limit is asked for: 64 MiB. It is larger than an edge
-/// list's because a line holds a whole value.
-pub(crate) const LINE_MAX_BYTES: usize = 64 << 20;
+/// The longest line taken unless another limit is asked for: 2 GiB. Every line of an export fits: a
+/// line holds a whole value, of up to 64 MiB, and some values are up to 19 times as long in JSON. Only
+/// as much memory is taken as the line is long.
+pub(crate) const LINE_MAX_BYTES: usize = 2 << 30;
 
 /// Reads JSON Lines.
 pub(crate) struct JsonLines<R> {

@@ -34,6 +34,7 @@ mod typed;
 
 use std::io::{self, BufRead};
 
+pub(crate) use detect::read_head;
 pub(crate) use typed::{AttributesJson, Read as AttributeJson, Shown as ValueJson};
 
 pub use detect::{DetectError, Detected, detect};

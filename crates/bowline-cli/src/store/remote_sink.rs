@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use bowline::Error;
 use bowline_client::graph::{self as wire, GraphWrite};
-use bowline_client::{Operation, OperationReply};
+use bowline_client::{Code, Operation, OperationReply};
 use bytes::Bytes;
 
 use super::resolve::id_of;
@@ -111,16 +111,45 @@ impl<'a> Batch<'a> {
                 .extend(found.map(|edge| (edge.key(), edge.attributes)));
         }
         for keys in Vec::from_iter(keys).chunks(OPERATIONS_MAX) {
-            let reads = keys.iter().cloned().map(Operation::get);
-            for reply in remote.wait(remote.client.txn().then(reads))?.replies {
-                if let OperationReply::Get(found) = reply {
-                    let entries = found.entries.into_iter();
-                    let pairs = entries.map(|entry| (entry.key.to_vec(), entry.value));
-                    batch.keys.extend(pairs);
-                }
-            }
+            batch.read_keys(keys)?;
         }
         Ok(batch)
+    }
+
+    /// Reads the values that keys have. A server reads only so many bytes in one transaction, and for one connection at
+    /// once: keys with more than that are read in halves, and in the end each by itself.
+    fn read_keys(&mut self, keys: &[Vec<u8>]) -> Result<(), Failure> {
+        let remote = self.remote;
+        let found = match keys {
+            [key] => {
+                let get = remote.client.get(key.clone()).level(remote.level);
+                vec![remote.wait(get)?]
+            }
+            keys => {
+                let reads = keys.iter().cloned().map(Operation::get);
+                let read = remote.client.txn().then(reads).into_future();
+                let replies = match remote.outcome(read)? {
+                    Err(bowline_client::Error::Other {
+                        code: Code::ResourceExhausted,
+                        ..
+                    }) => {
+                        let (first, rest) = keys.split_at(keys.len() / 2);
+                        self.read_keys(first)?;
+                        return self.read_keys(rest);
+                    }
+                    reply => reply?.replies,
+                };
+                let found = replies.into_iter().filter_map(|reply| match reply {
+                    OperationReply::Get(found) => Some(found),
+                    _ => None,
+                });
+                found.collect()
+            }
+        };
+        let entries = found.into_iter().flat_map(|reply| reply.entries);
+        let pairs = entries.map(|entry| (entry.key.to_vec(), entry.value));
+        self.keys.extend(pairs);
+        Ok(())
     }
 
     /// Sends the writes of the graph.

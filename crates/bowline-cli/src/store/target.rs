@@ -16,7 +16,7 @@ use super::bulk::BulkLoad;
 use super::history::Change;
 use super::remote_sink;
 use super::sink::{self, Imported};
-use super::view::{RemoteView, View};
+use super::view::{RemoteView, View, refuse_zero};
 use super::watch::Watcher;
 use crate::args::Durability;
 use crate::context::{Context, usage};
@@ -254,6 +254,7 @@ impl Target {
                 Ok(Watcher::Local(watch.start()?))
             }
             Target::Remote(remote) => {
+                refuse_zero(from)?;
                 let watch = set!(remote.client.watch(wire_range(range)), from(from));
                 Ok(Watcher::Remote(remote, remote.wait(watch)?))
             }

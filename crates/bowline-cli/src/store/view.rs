@@ -90,17 +90,22 @@ impl View<'_> {
     }
 }
 
+/// Refuses revision 0 of a cluster, as a directory does. On the wire it would be the newest.
+pub(crate) fn refuse_zero(revision: Option<Revision>) -> Result<(), Failure> {
+    match revision {
+        Some(Revision::ZERO) => Err(Failure::from(Error::Compacted {
+            compact_revision: None,
+        })),
+        _ => Ok(()),
+    }
+}
+
 impl RemoteView<'_> {
     pub(super) fn new(
         remote: &Remote,
         revision: Option<Revision>,
     ) -> Result<RemoteView<'_>, Failure> {
-        if revision == Some(Revision::ZERO) {
-            // What a directory says; on the wire it would be the newest.
-            return Err(Failure::from(Error::Compacted {
-                compact_revision: None,
-            }));
-        }
+        refuse_zero(revision)?;
         Ok(RemoteView {
             remote,
             revision: Cell::new(revision.unwrap_or(Revision::ZERO)),

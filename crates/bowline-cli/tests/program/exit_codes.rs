@@ -16,6 +16,8 @@ const BEFORE: &[&str] = &[
     "block put d --kind mailbox --attr mail=x --attr zone=eu",
     "block put e --kind mailbox --attr zone=eu",
     "graph index create mailbox mail --unique",
+    // As it is in the table, without the revision.
+    "graph query RETURN/**/1",
     "put last x",
 ];
 
@@ -58,6 +60,10 @@ const ERRORS: &[(&str, i32)] = &[
     ("get k --rev 999", 4),
     ("range --rev 999", 4),
     ("graph reach a --rev 999", 4),
+    // Over the network 0 is the newest, which a watch and a query were given.
+    ("graph reach a --rev 0", 4),
+    ("watch --from 0 --count 1 --timeout 50ms", 4),
+    ("graph query RETURN/**/1 --rev 0", 4),
     ("compact 999", 4),
     ("compact 2", 4),
     // Input that is not acceptable.

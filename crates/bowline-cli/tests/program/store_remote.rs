@@ -64,7 +64,12 @@ fn updates_are_the_same_for_a_directory_and_a_server() {
     update("n swap --expected 01 --new 1", true, Some("1"));
     update("n swap --expected 1", true, None);
     update("n set-if-absent -1", true, Some("-1"));
-    update("--hex 6e append 30", true, Some("-10"));
+    // The value was shown as text, whatever was asked for.
+    let told = served.both("-o json update --hex 6e append 30", 0);
+    assert!(told.contains(r#""value_hex":"2d3130""#), "{told}");
+    let told = served.both("update --hex 6e append 31", 0);
+    assert!(told.contains("2d313031"), "{told}");
+    update("n swap --expected -101 --new -10", true, Some("-10"));
     // It is already what it is to become, which was reported as a refusal. Found in review.
     update("n swap --expected -10 --new -10", false, Some("-10"));
     update("n add 0 --min -20", false, Some("-10"));

@@ -130,6 +130,18 @@ fn a_user_may_do_what_its_roles_allow() {
     });
 }
 
+/// From `member add` until the new member had started nobody could write, or log in to remove it.
+#[test]
+fn users_write_and_log_in_while_an_added_member_has_not_started() {
+    with_users("", |served| {
+        let root = |line: &str| format!("--user root:secret {line}");
+        // Nobody is there.
+        served.ok(&root("member add http://127.0.0.1:1"));
+        served.ok("--user ann:pw put own/a 1");
+        served.ok(&root("role add later"));
+    });
+}
+
 #[test]
 fn users_and_roles_are_listed_changed_and_deleted() {
     let place = Place::new();

@@ -1,7 +1,8 @@
 //! Queries in Cypher: [`Query`], its rows as a stream, and the values of rows.
 //!
 //! A query that writes is sent once: whether a request writes only the server knows, so one that is not said to read, by
-//! [`Query::read_only`] or by a revision, is not sent again after a broken connection.
+//! [`Query::read_only`] or by a revision, is not sent again after a broken connection. The server commits before it answers:
+//! until the end of the answer says that nothing was written, the outcome of one that breaks off is unknown.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use bowline_proto::attributes::{value_of_wire, value_to_wire};
 use bowline_proto::v1 as pb;
 use bowline_types::{AttributeValue, Revision};
-use tonic::Request;
+use tonic::{Request, Streaming};
 
 use super::parts::Parts;
 use super::wire::id_of;
@@ -349,20 +350,8 @@ impl Query {
         };
         let called = caller.call(repeat, None, self.request, send).await;
         let (parts, _) = called.map_err(typed)?;
-        let inspect = |part: &pb::QueryReply| (part.header, part.end.is_some());
-        let mut parts = Parts::begin(self.caller, parts, inspect).await?;
-        let mut first = parts.next().await?.ok_or_else(cut_off)?;
-        let (header, revision) = header(first.header.take())?;
-        let mut stream = RowStream {
-            parts,
-            header,
-            revision,
-            columns: std::mem::take(&mut first.columns),
-            rows: Vec::new().into_iter(),
-            end: None,
-        };
-        stream.take(first);
-        Ok(stream)
+        let begun = RowStream::begin(self.caller, parts, repeat).await;
+        begun.map_err(|error| repeat.ended(error))
     }
 
     async fn send(self) -> Result<QueryReply> {
@@ -422,9 +411,32 @@ pub struct RowStream {
     columns: Vec<String>,
     rows: std::vec::IntoIter<pb::QueryRow>,
     end: Option<pb::QueryEnd>,
+    repeat: Repeat,
 }
 
 impl RowStream {
+    async fn begin(
+        caller: Arc<Caller>,
+        parts: Streaming<pb::QueryReply>,
+        repeat: Repeat,
+    ) -> Result<RowStream> {
+        let inspect = |part: &pb::QueryReply| (part.header, part.end.is_some());
+        let mut parts = Parts::begin(caller, parts, inspect).await?;
+        let mut first = parts.next().await?.ok_or_else(cut_off)?;
+        let (header, revision) = header(first.header.take())?;
+        let mut stream = RowStream {
+            parts,
+            header,
+            revision,
+            columns: std::mem::take(&mut first.columns),
+            rows: Vec::new().into_iter(),
+            end: None,
+            repeat,
+        };
+        stream.take(first);
+        Ok(stream)
+    }
+
     /// The reply header. Its revision is that of the commit of a query that writes.
     #[must_use]
     pub fn header(&self) -> &Header {
@@ -448,6 +460,14 @@ impl RowStream {
     /// # Errors
     /// Those of [`Query::rows`]. What came before is right.
     pub async fn next(&mut self) -> Result<Option<Vec<Value>>> {
+        let next = self.receive().await;
+        next.map_err(|error| match &self.end {
+            Some(end) if !end.writes => error,
+            _ => self.repeat.ended(error),
+        })
+    }
+
+    async fn receive(&mut self) -> Result<Option<Vec<Value>>> {
         loop {
             if let Some(row) = self.rows.next() {
                 if row.values.len() != self.columns.len() {
@@ -549,30 +569,4 @@ fn relationship(relationship: pb::QueryRelationship) -> Result<Relationship> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_no_value_is_an_error() {
-        use pb::query_value::Value as Wire;
-        let path = pb::QueryPath {
-            nodes: vec![pb::QueryNode {
-                id: super::super::id_bytes(BlockId(1)),
-                ..pb::QueryNode::default()
-            }],
-            relationships: Vec::new(),
-        };
-        let of = |wire| value(pb::QueryValue { value: Some(wire) });
-        assert!(matches!(of(Wire::Path(path)), Ok(Value::Path(_))));
-        let invalid = [
-            None,
-            Some(Wire::Path(pb::QueryPath::default())),
-            Some(Wire::Node(pb::QueryNode::default())),
-            Some(Wire::Plain(pb::AttributeValue::default())),
-        ];
-        for wire in invalid {
-            let error = value(pb::QueryValue { value: wire }).unwrap_err();
-            assert!(matches!(error, Error::InvalidReply { .. }), "{error}");
-        }
-    }
-}
+mod tests;

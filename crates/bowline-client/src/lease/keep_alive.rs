@@ -4,8 +4,8 @@
 //! another at the next endpoint when the stream breaks or is silent.
 //!
 //! Invariant: while the task reports the lease as alive, it is alive. So the time to live counts from when a
-//! renewal was *sent*. When it has passed without another confirmed renewal, the lease counts as lost, even
-//! if a server still has it. Lost is final.
+//! renewal was *sent*, and goes on while this machine is suspended. When it has passed without another
+//! confirmed renewal, the lease counts as lost, even if a server still has it. Lost is final.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
 
+use super::moment::{Moment, suspended};
 use super::seconds::ttl_of;
 use super::{exact, seconds};
 use crate::caller::{Caller, PAUSE_MIN};
@@ -59,8 +60,27 @@ pub struct KeepAlive {
 /// What is known of the lease.
 #[derive(Debug, Clone)]
 enum State {
-    Alive { ttl: Duration, until: Instant },
+    Alive(Renewed),
     Lost(Error),
+}
+
+/// A confirmed renewal.
+#[derive(Debug, Clone, Copy)]
+struct Renewed {
+    ttl: Duration,
+    sent: Moment,
+}
+
+impl Renewed {
+    /// The time for which the lease is certain to live.
+    fn remaining(&self) -> Duration {
+        self.ttl.saturating_sub(self.sent.elapsed())
+    }
+
+    /// When it is time for the next one.
+    fn next_due(&self) -> Instant {
+        self.sent.timer_after(self.ttl / 3)
+    }
 }
 
 impl KeepAlive {
@@ -74,9 +94,10 @@ impl KeepAlive {
             id,
             is_exact,
             stream: None,
+            read_suspended: suspended,
         };
         let deadline = Instant::now() + caller.settings().request_timeout;
-        let (ttl, until) = loop {
+        let renewed = loop {
             match renewer.renew(deadline).await {
                 Ok(renewed) => break renewed,
                 Err(error) if error.is_retryable() && Instant::now() + PAUSE_MIN < deadline => {
@@ -85,8 +106,8 @@ impl KeepAlive {
                 Err(error) => return Err(error),
             }
         };
-        let (sender, state) = watch::channel(State::Alive { ttl, until });
-        let task = tokio::spawn(renewer.run(sender, ttl, until));
+        let (sender, state) = watch::channel(State::Alive(renewed));
+        let task = tokio::spawn(renewer.run(sender, renewed));
         Ok(KeepAlive {
             caller,
             id,
@@ -142,7 +163,7 @@ impl KeepAlive {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match &*self.state.borrow() {
-            State::Alive { until, .. } => until.saturating_duration_since(Instant::now()),
+            State::Alive(renewed) => renewed.remaining(),
             State::Lost(_) => Duration::ZERO,
         }
     }
@@ -160,7 +181,7 @@ impl KeepAlive {
     #[must_use]
     pub fn ttl(&self) -> Duration {
         match &*self.state.borrow() {
-            State::Alive { ttl, .. } => *ttl,
+            State::Alive(renewed) => renewed.ttl,
             State::Lost(_) => Duration::ZERO,
         }
     }
@@ -184,13 +205,14 @@ impl KeepAlive {
         // An error means that the task has ended: its last word stands.
         let _ = self.state.changed().await;
         match &*self.state.borrow_and_update() {
-            State::Alive { ttl, .. } => Ok(*ttl),
+            State::Alive(renewed) => Ok(renewed.ttl),
             State::Lost(error) => Err(error.clone()),
         }
     }
 
     /// Waits until the lease is lost; returns the cause: [`Error::LeaseNotFound`] if it has ended,
-    /// [`Error::LeaseLost`] if no renewal was confirmed in time.
+    /// [`Error::LeaseLost`] if no renewal was confirmed in time. After a suspension of this machine it may return up to a
+    /// third of the time to live late; [`is_alive`](KeepAlive::is_alive) says so at once.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {
@@ -249,6 +271,8 @@ struct Renewer {
     /// Whether it is timed in milliseconds, by calls of their own instead of a stream.
     is_exact: bool,
     stream: Option<Renewals>,
+    /// See [`Moment::now`].
+    read_suspended: fn() -> Duration,
 }
 
 /// An open stream of renewals.
@@ -261,17 +285,15 @@ struct Renewals {
 }
 
 impl Renewer {
-    async fn run(mut self, state: watch::Sender<State>, mut ttl: Duration, mut until: Instant) {
-        let mut next = until - ttl + ttl / 3;
+    async fn run(mut self, state: watch::Sender<State>, mut renewed: Renewed) {
+        let mut next = renewed.next_due();
         loop {
             sleep_until(next).await;
-            // One silent endpoint must not use up all the time there is.
-            let attempt_until = Instant::now() + (ttl / 6).max(Duration::from_millis(100));
-            let cause = match self.renew(attempt_until.min(until)).await {
-                Ok((new_ttl, new_until)) => {
-                    (ttl, until) = (new_ttl, new_until);
-                    next = until - ttl + ttl / 3;
-                    if state.send(State::Alive { ttl, until }).is_err() {
+            let cause = match self.renew_in_time(&renewed).await {
+                Ok(new) => {
+                    renewed = new;
+                    next = renewed.next_due();
+                    if state.send(State::Alive(renewed)).is_err() {
                         return;
                     }
                     continue;
@@ -285,22 +307,38 @@ impl Renewer {
                     error
                 }
             };
-            next = Instant::now()
-                + match cause {
-                    // Each try costs the server the hash of a password.
-                    Error::AuthenticationFailed { .. } => (ttl / 6).max(PAUSE_MIN),
-                    _ => PAUSE_MIN,
-                };
-            if next >= until {
+            let pause = match cause {
+                // Each try costs the server the hash of a password.
+                Error::AuthenticationFailed { .. } => (renewed.ttl / 6).max(PAUSE_MIN),
+                _ => PAUSE_MIN,
+            };
+            if renewed.remaining() <= pause {
                 let cause = Box::new(cause);
                 let _ = state.send(State::Lost(Error::LeaseLost { cause }));
                 return;
             }
+            next = Instant::now() + pause;
         }
     }
 
-    /// Sends one renewal and waits for its answer. Gives the time to live, and until when it lasts.
-    async fn renew(&mut self, deadline: Instant) -> Result<(Duration, Instant)> {
+    /// Renews the lease, if it is certain to be alive until that is confirmed.
+    async fn renew_in_time(&mut self, last: &Renewed) -> Result<Renewed> {
+        let remaining = last.remaining();
+        if remaining.is_zero() {
+            return Err(Error::TimedOut);
+        }
+        // One silent endpoint must not use up all the time there is.
+        let attempt = (last.ttl / 6).max(Duration::from_millis(100));
+        let renewed = self.renew(Instant::now() + attempt.min(remaining)).await?;
+        // The machine may have been suspended meanwhile.
+        match last.remaining().is_zero() {
+            true => Err(Error::TimedOut),
+            false => Ok(renewed),
+        }
+    }
+
+    /// Sends one renewal and waits for its answer.
+    async fn renew(&mut self, deadline: Instant) -> Result<Renewed> {
         let renewed = timeout_at(deadline, self.renew_once())
             .await
             .unwrap_or(Err(Error::TimedOut));
@@ -317,11 +355,11 @@ impl Renewer {
         renewed
     }
 
-    async fn renew_once(&mut self) -> Result<(Duration, Instant)> {
-        let sent = Instant::now();
+    async fn renew_once(&mut self) -> Result<Renewed> {
+        let sent = Moment::now(self.read_suspended);
         if self.is_exact {
             let ttl = exact::keep_alive_once(&self.caller, self.id).await?;
-            return Ok((ttl, sent + ttl));
+            return Ok(Renewed { ttl, sent });
         }
         let mut shown = match &self.stream {
             Some(stream) => stream.shown.clone(),
@@ -336,7 +374,7 @@ impl Renewer {
             }
             renewed => renewed?,
         };
-        Ok((ttl, sent + ttl))
+        Ok(Renewed { ttl, sent })
     }
 
     /// Sends a renewal on the stream, or on a new one.
@@ -381,30 +419,76 @@ async fn open(caller: &Caller, first: LeaseKeepAliveRequest, shown: Shown) -> Re
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
     use crate::settings::Settings;
+    use crate::silent::silent_server;
+
+    const ID: LeaseId = LeaseId::new(1).expect("not 0");
+
+    /// One of a server at this address.
+    fn renewer(address: String, read_suspended: fn() -> Duration) -> Renewer {
+        let settings = Settings {
+            endpoints: vec![address],
+            ..Settings::default()
+        };
+        Renewer {
+            caller: Arc::new(Caller::new(settings).unwrap()),
+            id: ID,
+            is_exact: false,
+            stream: None,
+            read_suspended,
+        }
+    }
 
     /// A holder of a lock that goes on after its lease has ended shares it with the next one.
     #[tokio::test]
     async fn a_lease_that_nothing_renews_is_lost_when_its_time_is_over() {
         // Nobody listens on it.
-        let settings = Settings {
-            endpoints: vec!["127.0.0.1:1".to_owned()],
-            ..Settings::default()
+        let renewer = renewer("127.0.0.1:1".to_owned(), suspended);
+        let renewed = Renewed {
+            ttl: Duration::from_millis(300),
+            sent: Moment::now(suspended),
         };
-        let renewer = Renewer {
-            caller: Arc::new(Caller::new(settings).unwrap()),
-            id: LeaseId::new(1).expect("not 0"),
-            is_exact: false,
-            stream: None,
-        };
-        let ttl = Duration::from_millis(300);
-        let until = Instant::now() + ttl;
-        let (sender, mut state) = watch::channel(State::Alive { ttl, until });
-        let running = tokio::spawn(renewer.run(sender, ttl, until));
+        let (sender, mut state) = watch::channel(State::Alive(renewed));
+        let running = tokio::spawn(renewer.run(sender, renewed));
         let lost = state.wait_for(|state| matches!(state, State::Lost(Error::LeaseLost { .. })));
         let lost = tokio::time::timeout(Duration::from_secs(20), lost).await;
         assert!(matches!(lost, Ok(Ok(_))), "it is believed for ever");
         running.await.unwrap();
+    }
+
+    /// The clock of timers stands still while the machine is suspended. A holder of a lock whose machine woke after an hour
+    /// was told that its lease is certain to be alive, and the lease was renewed if the server still had it.
+    #[tokio::test]
+    async fn a_lease_is_not_alive_after_a_suspension() {
+        // A suspension from before the lease.
+        static SUSPENDED_MS: AtomicU64 = AtomicU64::new(100_000);
+        let read_suspended = || Duration::from_millis(SUSPENDED_MS.load(Ordering::SeqCst));
+        let (address, asked) = silent_server(b"nothing has this in it").await;
+        let renewer = renewer(address, read_suspended);
+        let caller = Arc::clone(&renewer.caller);
+        let renewed = Renewed {
+            ttl: Duration::from_millis(1_500),
+            sent: Moment::now(read_suspended),
+        };
+        let (sender, state) = watch::channel(State::Alive(renewed));
+        let task = tokio::spawn(renewer.run(sender, renewed));
+        let alive = KeepAlive {
+            caller,
+            id: ID,
+            state,
+            task,
+        };
+        // The clocks are read a little apart.
+        SUSPENDED_MS.fetch_add(1, Ordering::SeqCst);
+        assert!(alive.is_alive());
+        SUSPENDED_MS.fetch_add(3_600_000, Ordering::SeqCst);
+        assert!(!alive.is_alive());
+        assert_eq!(alive.remaining(), Duration::ZERO);
+        let lost = tokio::time::timeout(Duration::from_secs(20), alive.lost()).await;
+        assert!(matches!(lost, Ok(Error::LeaseLost { .. })), "{lost:?}");
+        assert_eq!(asked.load(Ordering::Relaxed), 0, "it is not renewed");
     }
 }

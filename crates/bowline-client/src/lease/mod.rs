@@ -1,7 +1,7 @@
 //! Leases: grants, renewals and revocations; a lease that is not renewed in time ends, and its keys are deleted.
 //!
 //! ```text
-//!   keep_alive    a task that renews one
+//!   keep_alive    a task that renews one ──▶ moment    times that go on while the machine is suspended
 //!      │
 //!      ├──▶ seconds    etcd's calls
 //!      └──▶ exact      the calls of `bowline.v1`, in milliseconds
@@ -10,6 +10,7 @@
 
 pub(crate) mod exact;
 mod keep_alive;
+mod moment;
 mod reply;
 pub(crate) mod seconds;
 

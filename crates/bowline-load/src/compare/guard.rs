@@ -86,7 +86,6 @@ fn make_certificates(directory: &Path) -> Result<(Vec<String>, Option<ClientTls>
     let options = ClientOptions {
         trusted_ca: Some(ca.clone()),
         key_pair: Some(client),
-        alpn: vec![b"h2".to_vec()],
         ..ClientOptions::default()
     };
     let mut arguments = Vec::new();

@@ -54,7 +54,7 @@ impl Link {
             None => Socket::Clear(socket),
             Some(tls) => {
                 let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-                let secured = tls.connect(host, socket);
+                let secured = tls.connect_http2(host, socket);
                 let secured = tokio::time::timeout(connect_timeout, secured).await;
                 let secured = secured
                     .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
