@@ -303,6 +303,7 @@ async fn scenario() {
     );
     let ask = |question| Question {
         question: Some(question),
+        caller: None,
     };
     let question = ask(question::Question::LeaseKeepAlive(7));
     let answer = client.ask(question).await.expect("answer");

@@ -4,6 +4,8 @@
 //!
 //! - An entry is recorded as applied in the group that holds its last writes, so it is applied exactly once.
 //! - What a group changes for watchers, leases and the graph view is handed over once the group is visible.
+//! - Users are shown with the group that has changed them: not before, when a new right would be one to old data, and not
+//!   after, when a right that is taken away would be one to new data.
 
 use std::sync::Arc;
 
@@ -46,6 +48,8 @@ pub struct Applier<'a> {
     last: Revision,
     /// Whether the group holds writes that no applied record in it covers yet.
     is_unrecorded: bool,
+    /// Whether the group changes users.
+    changes_users: bool,
     /// The memory of the batches, one after the other.
     buffer: Vec<u8>,
 }
@@ -78,6 +82,7 @@ impl<'a> Applier<'a> {
             graph: GraphChanges::default(),
             leases: Vec::new(),
             is_unrecorded: false,
+            changes_users: false,
             buffer: Vec::new(),
         }
     }
@@ -252,7 +257,7 @@ impl<'a> Applier<'a> {
             }
             Effect::Users(users) => {
                 self.state.known.users = users;
-                self.replica.show(&self.state.known);
+                self.changes_users = true;
             }
             Effect::Quota(QuotaEffect::Used(all)) => {
                 for (place, used) in all {
@@ -297,7 +302,7 @@ impl<'a> Applier<'a> {
         let Some(group) = self.group.take() else {
             return Ok(());
         };
-        group.finish()?;
+        self.finish_group(group)?;
         let core = self.core();
         let now = self.core().clock().monotonic();
         for (id, effect) in self.leases.drain(..) {
@@ -312,6 +317,24 @@ impl<'a> Applier<'a> {
         }
         core.hub.wake();
         core.publish_graph(&mut self.graph);
+        Ok(())
+    }
+
+    /// Makes a group visible, with the users that it has changed.
+    fn finish_group(&mut self, group: CommitGroup<'_>) -> Result<()> {
+        if !std::mem::take(&mut self.changes_users) {
+            group.finish()?;
+            return Ok(());
+        }
+        let replica = self.replica;
+        replica.sequence.begin();
+        let finished = group.finish();
+        if finished.is_ok() {
+            replica.show_users(&self.state.known.users);
+        }
+        replica.sequence.end();
+        finished?;
+        replica.tell_of_users();
         Ok(())
     }
 

@@ -106,6 +106,10 @@ impl Replica {
         };
         let users = self.users.load();
         let user = users.user(session.user());
+        // As in etcd. A client that is told of a wrong token asks again, with another one if it can.
+        if user.is_none() && session.is_of_certificate() {
+            return Ok(Err(UsersRefusal::PermissionDenied));
+        }
         let Some(user) = user.filter(|user| user.since <= session.since()) else {
             return Ok(Err(UsersRefusal::InvalidToken));
         };

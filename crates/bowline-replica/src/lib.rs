@@ -13,8 +13,8 @@
 //!
 //! Reads go through a [`DbReader`], the part of [`Db`] that reads.
 //!
-//! Modules use only modules below them: `applier`, `authorize`; `plan`, `weigh`; `range`, `present`; `needs`; `work`, `codec`,
-//! `restore`; `command`; `users`, `quota`, `index`; `overlay`, `records`, `walked`.
+//! Modules use only modules below them: `applier`, `authorize`, `reads`; `plan`, `weigh`; `range`, `present`; `needs`;
+//! `work`, `codec`, `restore`; `command`; `users`, `quota`, `index`; `overlay`, `records`, `sequence`, `walked`.
 //!
 //! Invariants:
 //!
@@ -37,8 +37,10 @@ mod plan;
 mod present;
 mod quota;
 mod range;
+mod reads;
 mod records;
 mod restore;
+mod sequence;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -69,6 +71,7 @@ pub use command::*;
 pub use index::{IndexChange, IndexProgress, IndexRefusal, NotUnique};
 pub use needs::{Need, needs, needs_of_txn};
 pub use quota::{Limited, QuotaChange, QuotaRefusal};
+pub use reads::ReadAt;
 pub use records::AppliedMark;
 pub use restore::{FrozenSource, RestoredAs, restore};
 pub use users::{
@@ -89,9 +92,8 @@ use bowline_core::quota::Quotas;
 use bowline_core::state::Core;
 use bowline_core::trees;
 use bowline_core::write::writer;
-use overlay::Overlay;
 use plan::Known;
-use range::refusal;
+use sequence::StateSequence;
 use users::Tokens;
 use work::Work;
 
@@ -125,10 +127,14 @@ pub struct Replica {
     state: Mutex<ApplyState>,
     /// Whether an alarm for space is raised. Read without the lock of the applier.
     is_out_of_space: AtomicBool,
+    /// Whether an alarm is raised that data differs. Read without the lock of the applier.
+    is_corrupt: AtomicBool,
     /// The most bytes of a command's writes.
     writes_max: AtomicU64,
     shown: Mutex<Shown>,
-    /// The users, as of the last applied command. Read without a lock.
+    /// Whether the users and the data are of one state.
+    sequence: StateSequence,
+    /// The users, as of the last visible command. Read without a lock.
     users: ArcSwap<Users>,
     /// Whether authentication is enabled: all that a call reads of users while it is not.
     are_users_enabled: AtomicBool,
@@ -195,8 +201,10 @@ impl Replica {
             db,
             state: Mutex::default(),
             is_out_of_space: AtomicBool::new(false),
+            is_corrupt: AtomicBool::new(false),
             writes_max: AtomicU64::new(Limits::TRANSACTION_SIZE_BYTES),
             shown: Mutex::default(),
+            sequence: StateSequence::default(),
             users: ArcSwap::from_pointee(Users::default()),
             are_users_enabled: AtomicBool::new(false),
             tokens: Tokens::default(),
@@ -244,6 +252,7 @@ impl Replica {
         state.known.users = Arc::new(users);
         self.tokens.replace(tokens);
         state.known.quotas = Arc::new(Quotas::load(engine, Revision::new(at))?);
+        self.show_users(&state.known.users);
         self.show(&state.known);
         // The tables contain no later compaction: commits may be validated against changes since this one.
         let compacted = state.known.compacted.unwrap_or(Revision::ZERO);
@@ -256,22 +265,30 @@ impl Replica {
         Ok(())
     }
 
+    /// Shows what is known besides users.
     fn show(&self, known: &Known) {
-        if !Arc::ptr_eq(&self.users.load_full(), &known.users) {
-            self.users.store(known.users.clone());
-            self.are_users_enabled
-                .store(known.users.is_enabled(), Ordering::Release);
-            if let Some(listener) = self.users_listener.0.get() {
-                listener();
-            }
-        }
         self.quotas.store(known.quotas.clone());
-        self.is_out_of_space
-            .store(known.is_out_of_space(), Ordering::Release);
         *self.shown.lock() = Shown {
             alarms: known.alarms.iter().copied().collect(),
             compacted: known.compacted,
         };
+        self.is_out_of_space
+            .store(known.is_out_of_space(), Ordering::Release);
+        self.is_corrupt.store(known.is_corrupt(), Ordering::Release);
+    }
+
+    /// Shows the users, within a change of the [sequence](StateSequence).
+    fn show_users(&self, users: &Arc<Users>) {
+        self.users.store(users.clone());
+        self.are_users_enabled
+            .store(users.is_enabled(), Ordering::Release);
+    }
+
+    /// Calls the listener, after the users were shown.
+    fn tell_of_users(&self) {
+        if let Some(listener) = self.users_listener.0.get() {
+            listener();
+        }
     }
 
     /// Whether flush and compaction are behind, so that applying may be slowed.
@@ -284,6 +301,12 @@ impl Replica {
     #[must_use]
     pub fn is_out_of_space(&self) -> bool {
         self.is_out_of_space.load(Ordering::Acquire)
+    }
+
+    /// Whether an alarm is raised that the data of members differs. Does not block.
+    #[must_use]
+    pub fn is_corrupt(&self) -> bool {
+        self.is_corrupt.load(Ordering::Acquire)
     }
 
     /// Ends the embedded time of a database: its trimmed history is recorded as a compaction, because the
@@ -390,74 +413,6 @@ impl Replica {
             tracing::error!(%error, "flush or compaction failed");
             false
         })
-    }
-
-    /// Reads a range at a revision (0 is the newest), as [`Command::Txn`] would. Also returns the newest
-    /// revision for which the result holds: a watch from the next one misses nothing.
-    ///
-    /// # Errors
-    /// A refusal for a revision that cannot be read.
-    pub fn range(&self, op: &RangeOp) -> Result<(Revision, Result<RangeReply, Refusal>)> {
-        self.core().check_open()?;
-        let engine = &self.core().engine;
-        let overlay = Overlay::default();
-        if op.revision == 0 {
-            if op.range_end.is_empty() {
-                return self.read_key(op).map(|(at, reply)| (at, Ok(reply)));
-            }
-            let pin = engine.pin_newest();
-            let at = Revision::new(pin.revision());
-            return range::read(engine, &overlay, op, at).map(|reply| (at, Ok(reply)));
-        }
-        let newest = Revision::new(engine.visible());
-        match engine.pin_at(op.revision.get()) {
-            Ok(pin) => {
-                let reply = range::read(engine, &overlay, op, Revision::new(pin.revision()))?;
-                Ok((newest, Ok(reply)))
-            }
-            Err(error) => Ok((newest, Err(refusal(op.revision, error)))),
-        }
-    }
-
-    /// Reads one key at the newest revision: without a pin, as a single read is consistent by itself.
-    fn read_key(&self, op: &RangeOp) -> Result<(Revision, RangeReply)> {
-        let engine = &self.core().engine;
-        let overlay = Overlay::default();
-        loop {
-            let at = Revision::new(engine.visible());
-            match range::read(engine, &overlay, op, at) {
-                Err(Error::Storage(bowline_storage::Error::Replaced { .. })) => {
-                    std::thread::yield_now();
-                }
-                // Versions that were superseded since may have been merged away: then it is read again.
-                result if at == engine.visible() || at >= engine.history_floor() => {
-                    return result.map(|reply| (at, reply));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Evaluates a read-only transaction at the newest revision.
-    ///
-    /// # Errors
-    /// A refusal as of [`Command::Txn`]. `NotSupported` for one that writes.
-    pub fn read_txn(&self, txn: &Txn) -> Result<(Revision, Result<TxnReply, Refusal>)> {
-        if !txn.is_read_only() {
-            return Err(Error::NotSupported {
-                what: "a transaction that writes, as a read",
-                why: "propose it as a command",
-            });
-        }
-        self.core().check_open()?;
-        let engine = &self.core().engine;
-        let pin = engine.pin_newest();
-        let at = Revision::new(pin.revision());
-        let compacted = self.shown.lock().compacted;
-        let work = Work::of_txn();
-        let purpose = (range::Purpose::Reply, &work);
-        let read = range::read_txn(engine, txn, at, compacted, purpose)?;
-        Ok((at, read))
     }
 
     /// Whether a transaction must be [weighed](Replica::weigh) before it is proposed.
@@ -654,11 +609,24 @@ impl Replica {
         // Before the state is another: nothing begins the view again meanwhile.
         let _order = core.apply_order.lock();
         core.graph_view.forget();
-        let installed = core.engine.install(frozen, directory, keeps_log)?;
+        let is_one_state = self.sequence.begin_replacing();
+        let installed = match core.engine.install(frozen, directory, keeps_log) {
+            Ok(installed) => installed,
+            Err(error) => {
+                // What was there is there still.
+                if is_one_state {
+                    self.sequence.end();
+                }
+                return Err(error.into());
+            }
+        };
+        // After an error from here on readers stay refused: what is known is not of these tables.
         core.kinds.reload(&core.engine)?;
         core.indexes.reload(&core.engine)?;
         core.leases.reload(&core.engine, self.core().clock())?;
         self.load(&mut state)?;
+        self.sequence.end();
+        self.tell_of_users();
         core.hub.wake();
         Ok(installed)
     }

@@ -72,8 +72,12 @@ impl Context {
         Some(Caller::User(session))
     }
 
-    /// The user of the certificate that the connection's client has shown, if it has.
+    /// The user of the certificate that the connection's client has shown, if it has, and if certificates are asked who their
+    /// users are: otherwise it opens the connection only.
     fn caller_of_certificate(&self) -> Caller {
+        if !self.settings.client_cert_auth {
+            return Caller::Nobody;
+        }
         let account = current_account(&self.memory);
         let Some(identity) = account.identity() else {
             return Caller::Nobody;

@@ -1,7 +1,8 @@
 //! [`Credentials`]: what a client shows of itself in the metadata of a call.
 //!
-//! A token comes in the metadata `token`, or `authorization`, as the JSON gateway passes it on. It is looked up by its
-//! SHA-256 once for each head of a request that a connection keeps; see [`crate::callers`].
+//! A token comes in the metadata `token`, or `authorization`, as the JSON gateway passes it on; `Bearer ` may stand before
+//! it, as libraries for HTTP write it. It is looked up by its SHA-256 once for each head of a request that a connection
+//! keeps; see [`crate::callers`].
 
 use std::collections::HashSet;
 use std::fmt;
@@ -50,8 +51,9 @@ pub(crate) fn hash_of(token: &[u8]) -> TokenHash {
 }
 
 impl Credentials {
-    /// Those of a token.
-    pub(crate) fn of_token(token: &[u8]) -> Credentials {
+    /// Those of a token, as it is shown.
+    pub(crate) fn of_token(shown: &[u8]) -> Credentials {
+        let token = shown.strip_prefix(b"Bearer ").unwrap_or(shown);
         let hash = match token.len() {
             // No token has this hash, as none is empty.
             len if len > TOKEN_BYTES_MAX => hash_of(b""),

@@ -38,6 +38,7 @@ impl Context {
                 return Err(Fault::NoPasswordUser.into());
             }
             let hash = user.and_then(|user| user.password.clone());
+            let hash = hash.filter(|hash| !hash.is_empty());
             if !self.hashing.verify(password.clone(), hash).await? {
                 return Err(Fault::AuthenticationFailed.into());
             }

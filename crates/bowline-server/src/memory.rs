@@ -276,6 +276,16 @@ impl Charge {
         self.bytes = bytes;
         Ok(())
     }
+
+    /// Takes so many bytes out of it, or all that it has, as a charge of its own.
+    pub(crate) fn split(&mut self, bytes: usize) -> Charge {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Charge {
+            account: self.account.clone(),
+            bytes,
+        }
+    }
 }
 
 impl Drop for Charge {

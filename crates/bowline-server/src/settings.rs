@@ -40,6 +40,8 @@ pub struct Settings {
     pub hosts: Hosts,
     /// Whether members reach each other with TLS.
     pub members_have_tls: bool,
+    /// Whether the names of clients' certificates stand for users.
+    pub client_cert_auth: bool,
     /// Whether reflection is served. Turning it off reduces what the port exposes.
     pub reflection: bool,
     /// The names that `/metrics` uses.
@@ -98,6 +100,7 @@ impl Default for Settings {
             quota_bytes: 2 << 30,
             hosts: Hosts::default(),
             members_have_tls: false,
+            client_cert_auth: false,
             reflection: false,
             metric_names: MetricNames::ALL,
         }

@@ -2,15 +2,21 @@
 
 use std::time::Duration;
 
+use bowline_replica::Caller;
+
 use super::core::Core;
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use crate::error::{Error, Result};
 use crate::peer::is_unsent;
 
 impl Core {
-    /// Sends a request to the leader until the deadline. A member that is not the leader does nothing, so a
-    /// retry is safe.
-    pub(crate) async fn ask_leader(&self, question: LeaderRequest) -> Result<LeaderResponse> {
+    /// Sends a request to the leader until the deadline, on behalf of a caller. A member that is not the leader does
+    /// nothing, so a retry is safe.
+    pub(crate) async fn ask_leader(
+        &self,
+        caller: &Caller,
+        question: LeaderRequest,
+    ) -> Result<LeaderResponse> {
         const PAUSE: Duration = Duration::from_millis(20);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         // A leader that steps down while it removes a member may have removed it; then a retry finds no such
@@ -25,7 +31,7 @@ impl Core {
             let attempt = async {
                 let leader = self.leader_id().ok_or(Error::NoLeader)?;
                 if leader.node_id == self.member_id {
-                    return Ok(self.answer(question.clone()).await);
+                    return Ok(self.answer_to(caller, question.clone()).await);
                 }
                 let client = self.peer(leader.node_id).ok_or(Error::NoLeader)?;
                 let lost = || match question.is_idempotent() {
@@ -34,7 +40,7 @@ impl Core {
                 };
                 let answer = tokio::select! {
                     biased;
-                    answer = client.ask(question.clone().into_proto()) => answer,
+                    answer = client.ask(question.clone().into_proto_of(caller)) => answer,
                     // The old leader may be silent for long. If a retry is harmless, the new leader is asked.
                     () = self.other_than(leader) => return lost(),
                 };

@@ -1,17 +1,19 @@
 //! [`CallerClient`]: the in-process client on behalf of a caller, whose rights it checks.
 //!
 //! A command is checked here so that what is refused takes no room in the log; what counts is the check of every member
-//! that applies it. This member's users may be older than those that the cluster has agreed on: before a command is
-//! refused here, the member catches up. A read is checked at the state that it reads.
+//! that applies it. A request to the leader names its caller, and what counts is the leader's check. This member's users
+//! may be older than those that the cluster has agreed on: before a command or a request is refused here, the member
+//! catches up. A read is checked at the state that it reads.
 //!
 //! Invariants:
 //!
 //! - While authentication is enabled, everything that a [`CallerClient`] does is checked, and a command names its actor.
-//! - While it is not, a call costs one load of a flag.
+//! - While it is not, a call costs one load of a flag, and a read two more of a counter.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use bowline::DbReader;
 use bowline_replica::{
     Caller, Command, Need, Outcome, RangeOp, RangeReply, Refusal, Session, TokenHash, Txn,
     TxnReply, Users, UsersRefusal, needs, needs_of_txn,
@@ -19,11 +21,14 @@ use bowline_replica::{
 use bowline_types::ReadLevel;
 use futures_core::future::BoxFuture;
 
-use super::client::LocalClient;
-use super::info::LeaseStatus;
+use super::client::{LocalClient, unexpected};
+use super::core::Core;
+use super::info::{LeaseStatus, MemberInfo};
+use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::reads::Read;
 use crate::error::{Error, Result};
 use crate::raft::waiters::Applied;
+use crate::types::NodeId;
 
 /// Visits the needs of a call until one is refused.
 pub type VisitNeeds<'a, 'n> = &'a (
@@ -36,6 +41,29 @@ fn nothing<'n>(
     _: &mut dyn FnMut(Need<'n>) -> Result<(), UsersRefusal>,
 ) -> Result<(), UsersRefusal> {
     Ok(())
+}
+
+/// Visits the needs of a caller that is told of a lease and its keys.
+pub(super) fn needs_to_see<'n>(
+    lease: Option<&'n LeaseStatus>,
+    each: &mut dyn FnMut(Need<'n>) -> Result<(), UsersRefusal>,
+) -> Result<(), UsersRefusal> {
+    let mut keys = lease.into_iter().flat_map(|lease| &lease.keys);
+    keys.try_for_each(|key| each(Need::read(&key[..], &[])))
+}
+
+impl Core {
+    /// Refuses a caller whose needs are not met in this member's state.
+    pub(super) fn check_rights<'n>(
+        &self,
+        caller: &Caller,
+        visit: impl FnOnce(
+            &mut dyn FnMut(Need<'n>) -> Result<(), UsersRefusal>,
+        ) -> Result<(), UsersRefusal>,
+    ) -> Result<()> {
+        let checked = self.replica.check_rights(caller, visit)?;
+        checked.map_err(|refusal| Refusal::from(refusal).into())
+    }
 }
 
 impl LocalClient {
@@ -103,9 +131,7 @@ impl CallerClient<'_> {
         if !self.client.are_users_enabled() {
             return Ok(());
         }
-        let replica = &self.client.core().replica;
-        let checked = replica.check_rights(self.caller, visit)?;
-        checked.map_err(|refusal| Refusal::from(refusal).into())
+        self.client.core().check_rights(self.caller, visit)
     }
 
     /// Refuses a call of nobody, as [`CallerClient::check`] does.
@@ -173,6 +199,23 @@ impl CallerClient<'_> {
         }
     }
 
+    /// Takes something of this member's database, such as a snapshot, in a state in which the needs of the call are met.
+    ///
+    /// # Errors
+    /// `Refused`; `Repairing` while another member's state is being installed; those of `take`.
+    pub fn take_if<T>(
+        &self,
+        visit: VisitNeeds<'_, '_>,
+        take: impl Fn(&DbReader) -> bowline::Result<T>,
+    ) -> Result<T> {
+        let replica = &self.client.core().replica;
+        let taken = replica.in_one_state(|| -> Result<T> {
+            self.check(visit)?;
+            Ok(take(replica.db())?)
+        });
+        taken.unwrap_or(Err(Error::Repairing))
+    }
+
     /// As [`LocalClient::range`].
     ///
     /// # Errors
@@ -212,8 +255,9 @@ impl CallerClient<'_> {
     /// # Errors
     /// As [`LocalClient::lease_keep_alive`].
     pub async fn lease_keep_alive(&self, id: i64) -> Result<Option<Duration>> {
-        self.check(|each| each(Need::write_keys_of(id)))?;
-        self.client.keep_alive(id).await
+        self.check_newest(&|each| each(Need::write_keys_of(id)))
+            .await?;
+        self.client.keep_alive(self.caller, id).await
     }
 
     /// As [`LocalClient::lease_time_to_live`]. With the keys, it needs the right to read each of them.
@@ -226,14 +270,83 @@ impl CallerClient<'_> {
         with_keys: bool,
     ) -> Result<Option<LeaseStatus>> {
         self.check_user()?;
-        let found = self.client.time_to_live(id, with_keys).await?;
-        let keys = found.iter().flat_map(|status| &status.keys);
-        let keys: Vec<&[u8]> = keys.map(|key| &key[..]).collect();
-        self.check(|each| {
-            let mut keys = keys.iter();
-            keys.try_for_each(|key| each(Need::read(key, &[])))
-        })?;
+        let asked = self.client.time_to_live(self.caller, id, with_keys);
+        let found = asked.await?;
+        // Here, too: a leader of a version before does not look at the caller.
+        self.check_newest(&|each| needs_to_see(found.as_ref(), each))
+            .await?;
         Ok(found)
+    }
+
+    /// As [`LocalClient::member_add`]. Needs the role `root`, as the other methods about members.
+    ///
+    /// # Errors
+    /// As [`LocalClient::member_add`].
+    pub async fn member_add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberInfo> {
+        let question = LeaderRequest::MemberAdd {
+            peer_urls,
+            is_learner,
+        };
+        match self.ask_as_root(question).await? {
+            LeaderResponse::Member(member) => Ok(member),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// As [`LocalClient::member_remove`].
+    ///
+    /// # Errors
+    /// As [`LocalClient::member_remove`].
+    pub async fn member_remove(&self, id: NodeId) -> Result<()> {
+        let question = LeaderRequest::MemberRemove(id);
+        self.ask_as_root(question).await.map(drop)
+    }
+
+    /// As [`LocalClient::member_update`].
+    ///
+    /// # Errors
+    /// As [`LocalClient::member_update`].
+    pub async fn member_update(&self, id: NodeId, peer_urls: Vec<String>) -> Result<()> {
+        let question = LeaderRequest::MemberUpdate { id, peer_urls };
+        self.ask_as_root(question).await.map(drop)
+    }
+
+    /// As [`LocalClient::member_promote`].
+    ///
+    /// # Errors
+    /// As [`LocalClient::member_promote`].
+    pub async fn member_promote(&self, id: NodeId) -> Result<()> {
+        let question = LeaderRequest::MemberPromote(id);
+        self.ask_as_root(question).await.map(drop)
+    }
+
+    /// As [`LocalClient::member_repair`].
+    ///
+    /// # Errors
+    /// As [`LocalClient::member_repair`].
+    pub async fn member_repair(&self, id: NodeId) -> Result<()> {
+        let question = LeaderRequest::MemberRepair(id);
+        self.ask_as_root(question).await.map(drop)
+    }
+
+    /// As [`LocalClient::move_leader`].
+    ///
+    /// # Errors
+    /// As [`LocalClient::move_leader`].
+    pub async fn move_leader(&self, target: NodeId) -> Result<()> {
+        let question = LeaderRequest::MoveLeader(target);
+        let core = self.client.core();
+        match core.answer_to(self.caller, question).await {
+            LeaderResponse::Refused(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks the leader for what takes the role `root`. That is checked here, too: a leader of a version before does not
+    /// look at the caller.
+    async fn ask_as_root(&self, question: LeaderRequest) -> Result<LeaderResponse> {
+        self.check_newest(&|each| each(Need::Root)).await?;
+        self.client.ask(self.caller, question).await
     }
 
     /// Changes users or roles. Needs the role `root` while authentication is enabled.

@@ -11,7 +11,6 @@ use bowline_replica::{
     TXN_DEPTH_MAX, Txn, TxnReply, Weight, is_valid_ttl,
 };
 use bowline_storage::Clock;
-use bowline_storage::engine;
 use bowline_storage::histogram::HistogramSnapshot;
 use bowline_types::ReadLevel;
 
@@ -121,10 +120,16 @@ impl LocalClient {
 
     /// Commits a command as it is.
     pub(super) async fn propose(&self, command: Command) -> Result<Applied> {
-        self.core.check_serving()?;
+        // An alarm rests on no data. It may be the one that the data of this member differs, which is to be ended here, too.
+        match command.inner() {
+            Command::Alarm { .. } => self.core.check_running()?,
+            _ => self.core.check_serving()?,
+        }
         if self.core.is_learner() {
             return Err(Error::Learner);
         }
+        // What shares a proposal with a command that a member does not know would be refused with it.
+        self.core.check_version(command.version())?;
         if is_too_deep(&command) {
             let limit = TXN_DEPTH_MAX;
             return Err(Error::RequestTooDeep { limit });
@@ -210,8 +215,8 @@ impl LocalClient {
         check: impl Fn() -> Result<()>,
     ) -> Result<Read<RangeReply>> {
         let read = || {
-            check()?;
-            let (revision, found) = self.core.replica.range(op)?;
+            let found = self.core.replica.range(op, &check)?;
+            let (revision, found) = found.ok_or(Error::Repairing)?;
             Ok((found?, revision))
         };
         self.read(level, is_wide(op), read).await
@@ -233,8 +238,8 @@ impl LocalClient {
         check: impl Fn() -> Result<()>,
     ) -> Result<Read<TxnReply>> {
         let read = || {
-            check()?;
-            let (revision, found) = self.core.replica.read_txn(txn)?;
+            let found = self.core.replica.read_txn(txn, &check)?;
+            let (revision, found) = found.ok_or(Error::Repairing)?;
             Ok((found?, revision))
         };
         self.read(level, reads_wide(txn), read).await
@@ -258,7 +263,7 @@ impl LocalClient {
         is_long: bool,
         read: impl Fn() -> Result<(T, Revision)>,
     ) -> Result<Read<T>> {
-        let is_served = !self.core.differs.load(Ordering::Relaxed);
+        let is_served = !self.core.differs();
         if level == ReadLevel::Lease && is_served && self.core.holds_lease() {
             let point = self.point(level);
             let read_here = self.in_turn(is_long, &read).await;
@@ -316,7 +321,17 @@ impl LocalClient {
         }
         let timeout = self.core.options.request_timeout;
         self.core.wait_applied(next, timeout).await?;
+        // The alarm may be in what was waited for.
+        self.core.check_reading()?;
         Ok(self.point(served))
+    }
+
+    /// Refuses what reads this member's data while that may be wrong, as [`LocalClient::read_barrier`] does.
+    ///
+    /// # Errors
+    /// `Repairing`; `Refused` while the alarm names this member; `Stopped`.
+    pub fn check_reading(&self) -> Result<()> {
+        self.core.check_reading()
     }
 
     /// This member's database: for watches, snapshots and the graph. It is as fresh as this member; see
@@ -439,8 +454,8 @@ impl LocalClient {
         self.by(self.own_caller()).lease_keep_alive(id).await
     }
 
-    pub(super) async fn keep_alive(&self, id: i64) -> Result<Option<Duration>> {
-        match self.ask(LeaderRequest::LeaseKeepAlive(id)).await? {
+    pub(super) async fn keep_alive(&self, caller: &Caller, id: i64) -> Result<Option<Duration>> {
+        match self.ask(caller, LeaderRequest::LeaseKeepAlive(id)).await? {
             LeaderResponse::Lease(status) => Ok(status.map(|status| status.granted)),
             other => Err(unexpected(&other)),
         }
@@ -461,13 +476,12 @@ impl LocalClient {
 
     pub(super) async fn time_to_live(
         &self,
+        caller: &Caller,
         id: i64,
         with_keys: bool,
     ) -> Result<Option<LeaseStatus>> {
-        match self
-            .ask(LeaderRequest::LeaseTimeToLive { id, with_keys })
-            .await?
-        {
+        let question = LeaderRequest::LeaseTimeToLive { id, with_keys };
+        match self.ask(caller, question).await? {
             LeaderResponse::Lease(status) => Ok(status),
             other => Err(unexpected(&other)),
         }
@@ -494,14 +508,8 @@ impl LocalClient {
     /// # Errors
     /// `PeerUrlExists`, `TooManyLearners`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_add(&self, peer_urls: Vec<String>, is_learner: bool) -> Result<MemberInfo> {
-        let question = LeaderRequest::MemberAdd {
-            peer_urls,
-            is_learner,
-        };
-        match self.ask(question).await? {
-            LeaderResponse::Member(member) => Ok(member),
-            other => Err(unexpected(&other)),
-        }
+        let client = self.by(self.own_caller());
+        client.member_add(peer_urls, is_learner).await
     }
 
     /// Removes a member.
@@ -509,7 +517,7 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_remove(&self, id: NodeId) -> Result<()> {
-        self.ask_done(LeaderRequest::MemberRemove(id)).await
+        self.by(self.own_caller()).member_remove(id).await
     }
 
     /// Changes a member's peer URLs.
@@ -517,8 +525,8 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `PeerUrlExists`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_update(&self, id: NodeId, peer_urls: Vec<String>) -> Result<()> {
-        self.ask_done(LeaderRequest::MemberUpdate { id, peer_urls })
-            .await
+        let client = self.by(self.own_caller());
+        client.member_update(id, peer_urls).await
     }
 
     /// Promotes a learner to a voter.
@@ -526,7 +534,7 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `NotLearner`, `LearnerNotReady`, `MembershipChanging`; `NoLeader`, `Timeout`.
     pub async fn member_promote(&self, id: NodeId) -> Result<()> {
-        self.ask_done(LeaderRequest::MemberPromote(id)).await
+        self.by(self.own_caller()).member_promote(id).await
     }
 
     /// Has the data of a member replaced by that of the leader, while its log, its vote and its id stay; and clears
@@ -536,7 +544,7 @@ impl LocalClient {
     /// # Errors
     /// `MemberNotFound`, `NoOtherVoter`; `NoLeader`, `Timeout`.
     pub async fn member_repair(&self, id: NodeId) -> Result<()> {
-        self.ask_done(LeaderRequest::MemberRepair(id)).await
+        self.by(self.own_caller()).member_repair(id).await
     }
 
     /// Transfers leadership to another member. Only the leader accepts this.
@@ -544,20 +552,17 @@ impl LocalClient {
     /// # Errors
     /// `NotLeader`, `BadTransferee`.
     pub async fn move_leader(&self, target: NodeId) -> Result<()> {
-        match self.core.answer(LeaderRequest::MoveLeader(target)).await {
-            LeaderResponse::Refused(error) => Err(error),
-            _ => Ok(()),
-        }
+        self.by(self.own_caller()).move_leader(target).await
     }
 
-    async fn ask_done(&self, question: LeaderRequest) -> Result<()> {
-        self.ask(question).await.map(drop)
-    }
-
-    /// Sends a request to the leader, on whichever member. A refusal is an error.
+    /// Sends a request to the leader, on whichever member, on behalf of a caller. A refusal is an error.
     #[inline(never)]
-    fn ask(&self, question: LeaderRequest) -> BoxFuture<'_, Result<LeaderResponse>> {
-        Box::pin(self.core.ask_leader(question))
+    pub(super) fn ask<'a>(
+        &'a self,
+        caller: &'a Caller,
+        question: LeaderRequest,
+    ) -> BoxFuture<'a, Result<LeaderResponse>> {
+        Box::pin(self.core.ask_leader(caller, question))
     }
 
     // --- status ---
@@ -714,68 +719,6 @@ impl LocalClient {
             }
         }
     }
-
-    /// A consistent copy of the state: immutable tables, and what a restore needs.
-    ///
-    /// # Errors
-    /// `Storage` when the disk fails or is full.
-    pub fn freeze(&self) -> Result<Frozen> {
-        let (frozen, _) = self.core.replica.freeze()?;
-        let tables = frozen.tables.iter().map(|table| FrozenTable {
-            name: table.name(),
-            bytes: table.file_bytes(),
-            file: table.file().clone(),
-            table: table.clone(),
-        });
-        Ok(Frozen {
-            database_id: self.db().id(),
-            index: frozen.index,
-            revision: Revision::new(frozen.revision),
-            tables: tables.collect(),
-            state: frozen.state,
-        })
-    }
-
-    /// Reads a table of a copy and compares it with its checksums, so that no copy of a rotten one is kept for a good one.
-    /// Damage is repaired from another member, as that which a read meets.
-    ///
-    /// # Errors
-    /// `Storage` when it is damaged or the disk fails.
-    pub fn check_table(&self, table: &FrozenTable) -> Result<()> {
-        table.table.verify().map_err(|error| {
-            if error.is_corruption() {
-                self.core.damage.note(error.to_string());
-            }
-            error.into()
-        })
-    }
-}
-
-/// A table of a copy. Its open file stays readable.
-#[derive(Debug, Clone)]
-pub struct FrozenTable {
-    /// Its file name.
-    pub name: String,
-    /// Its size, in bytes.
-    pub bytes: u64,
-    /// The open file.
-    pub file: Arc<dyn bowline::vfs::VfsFile>,
-    table: engine::FrozenTable,
-}
-
-/// A consistent copy of a member's state. Made by [`LocalClient::freeze`].
-#[derive(Debug, Clone)]
-pub struct Frozen {
-    /// The database's id, which the tables' checksums cover.
-    pub database_id: u128,
-    /// The index of the last log entry in it, from 1.
-    pub index: u64,
-    /// The newest revision in it.
-    pub revision: Revision,
-    /// The structure of the tables.
-    pub state: Vec<u8>,
-    /// The tables.
-    pub tables: Vec<FrozenTable>,
 }
 
 /// Whether it may read many entries. A limit does not help: the reply has the count of all.
@@ -792,6 +735,6 @@ fn reads_wide(txn: &Txn) -> bool {
     })
 }
 
-fn unexpected(answer: &LeaderResponse) -> Error {
+pub(super) fn unexpected(answer: &LeaderResponse) -> Error {
     Error::stopped(format!("the leader answered something else: {answer:?}"))
 }

@@ -142,13 +142,6 @@ impl Core {
     }
 }
 
-/// Takes this member out of reads while the alarm is raised that its data differs, and back.
-pub(crate) fn note_own_alarm(core: &Core) {
-    let alarm = (core.member_id, AlarmKind::Corrupt);
-    let differs = core.replica.alarms().contains(&alarm);
-    core.differs.store(differs, Ordering::Relaxed);
-}
-
 /// The members whose hashes are not those of a majority of `voters`; all of them if they differ and no majority
 /// agrees.
 fn differing(known: &[(NodeId, Hashes)], voters: usize) -> Vec<NodeId> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bowline_replica::{Refusal, Replica};
+use bowline_replica::{AlarmKind, Refusal, Replica};
 use bowline_storage::histogram::Histogram;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -65,8 +65,6 @@ pub(crate) struct Core {
     /// The members to which this one sends a snapshot for a repair.
     pub(crate) sending: Arc<Mutex<BTreeSet<NodeId>>>,
     pub(crate) hashing: super::damage::Hashing,
-    /// Whether the alarm is raised that the data of this member differs.
-    pub(crate) differs: AtomicBool,
     /// Held during a change of the membership, from its first check to its end.
     pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
     /// Why the node stopped by itself, if it did.
@@ -176,6 +174,11 @@ pub struct Leadership {
 /// The newest command version of a member; the first if it has not announced one.
 fn command_version_of(member: &Member) -> u8 {
     u8::try_from(member.command_version).map_or(u8::MAX, |version| version.max(1))
+}
+
+/// Whether a member has said since it was added who it is and which commands it knows, as each does after its start.
+pub(crate) fn has_announced(member: &Member) -> bool {
+    member.command_version > 0 || !member.name.is_empty()
 }
 
 impl Core {
@@ -329,7 +332,8 @@ impl Core {
         self.raft.view().is_leader()
     }
 
-    /// Whether every member supports commands of `version`.
+    /// Whether every member supports commands of `version`. One that was added and has not announced itself does not count:
+    /// the log has newer commands for it already, it stops at one that it does not know, and is no voter before.
     ///
     /// # Errors
     /// `CommandTooNew` names one that does not.
@@ -348,7 +352,8 @@ impl Core {
                     .max(1),
                 false => command_version_of(member),
             };
-            if known < version {
+            let is_voter = || membership.voter_ids().any(|voter| voter == *id);
+            if known < version && (has_announced(member) || is_voter()) {
                 return Err(Error::CommandTooNew {
                     version,
                     member: *id,
@@ -459,10 +464,16 @@ impl Core {
         if self.repairs.is_wanted() && !self.repairs.serves_reads() {
             return Err(Error::Repairing);
         }
-        if self.differs.load(Ordering::Relaxed) {
+        if self.differs() {
             return Err(Refusal::Corrupt.into());
         }
         Ok(())
+    }
+
+    /// Whether the alarm is raised that the data of this member differs. Does not block while there is none.
+    pub(crate) fn differs(&self) -> bool {
+        let alarm = (self.member_id, AlarmKind::Corrupt);
+        self.replica.is_corrupt() && self.replica.alarms().contains(&alarm)
     }
 
     /// Whether the leader's lease is valid now, and everything committed is applied here. Does not leave this

@@ -6,6 +6,8 @@ use bowline::Revision;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::raft::repairs::ASKED;
+
 /// What is known of damage in the tables of this member.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
@@ -13,11 +15,14 @@ pub(crate) struct Damage {
 }
 
 impl Damage {
-    /// Notes damage in the tables of this member, or that somebody wants them replaced.
+    /// Notes damage in the tables of this member, or that somebody wants them replaced: that is done, whatever else is
+    /// noted, and whether or not there is damage.
     pub(crate) fn note(&self, reason: String) {
         self.found.send_if_modified(|found| {
             let is_new = found.is_none();
-            found.get_or_insert(reason);
+            if is_new || reason == ASKED {
+                *found = Some(reason);
+            }
             is_new
         });
     }
@@ -35,6 +40,17 @@ impl Damage {
     /// Notes that the tables are sound.
     pub(crate) fn is_mended(&self) {
         self.found.send_replace(None);
+    }
+
+    /// Notes that there is no damage of this kind after all.
+    pub(crate) fn is_none_of(&self, reason: &str) {
+        self.found.send_if_modified(|found| {
+            let is_it = found.as_deref() == Some(reason);
+            if is_it {
+                *found = None;
+            }
+            is_it
+        });
     }
 }
 

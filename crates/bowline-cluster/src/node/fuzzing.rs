@@ -1,10 +1,13 @@
 //! Entry points of fuzzers for a node's marks, proposals and leader requests; see [`crate::fuzzing`].
 
+use std::sync::Arc;
+
 use bowline::Revision;
 use bowline_proto::peer as wire;
+use bowline_replica::{Caller, Refusal, Session, UsersRefusal};
 use prost::Message;
 
-use super::leader_request::{LeaderRequest, LeaderResponse};
+use super::leader_request::{LeaderRequest, LeaderResponse, caller_of};
 use crate::raft::state_machine::{decode_mark, encode_mark};
 use crate::types::{StoredMembership, log_id};
 
@@ -40,10 +43,14 @@ pub(crate) fn proposal_seed() -> Vec<u8> {
 
 /// A leader request: what is decoded is encoded in the same way.
 pub(crate) fn question(data: &[u8]) {
-    let found = wire::Question::decode(data).ok();
-    if let Some(question) = found.and_then(LeaderRequest::from_proto) {
-        let sent = question.into_proto();
-        let again = LeaderRequest::from_proto(sent.clone()).map(LeaderRequest::into_proto);
+    let Ok(question) = wire::Question::decode(data) else {
+        return;
+    };
+    let caller = caller_of(&question);
+    if let Some(question) = LeaderRequest::from_proto(question) {
+        let sent = question.into_proto_of(&caller);
+        let again = LeaderRequest::from_proto(sent.clone());
+        let again = again.map(|question| question.into_proto_of(&caller_of(&sent)));
         assert_eq!(again, Some(sent));
     }
 }
@@ -68,6 +75,7 @@ pub(crate) fn answer(data: &[u8]) {
 /// One seed of each kind, with its selecting byte.
 pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
     let urls = || vec!["http://a:2380".to_owned()];
+    let user = Caller::User(Arc::new(Session::without_token("ann", 9)));
     let questions = [
         LeaderRequest::LeaseKeepAlive(77),
         LeaderRequest::LeaseTimeToLive {
@@ -103,6 +111,9 @@ pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
         LeaderResponse::Refused(crate::Error::NotLeader),
         LeaderResponse::Refused(crate::Error::MemberNotFound { id: 7 }),
         LeaderResponse::Refused(crate::Error::PlaceTaken { id: 7 }),
+        LeaderResponse::Refused(crate::Error::Refused(Refusal::Users(
+            UsersRefusal::PermissionDenied,
+        ))),
     ];
     let id = log_id(3, 7, 300);
     let membership = crate::record::sample_membership();
@@ -113,7 +124,13 @@ pub(crate) fn seeds() -> Vec<(u8, Vec<u8>)> {
             encode_mark(&id, &StoredMembership::new(Some(id), membership)),
         ),
     ];
-    seeds.extend(questions.map(|question| (2, question.into_proto().encode_to_vec())));
+    for caller in [Caller::Process, Caller::Nobody, user] {
+        let questions = questions.clone().into_iter();
+        seeds.extend(questions.map(|question| {
+            let question = question.into_proto_of(&caller);
+            (2, question.encode_to_vec())
+        }));
+    }
     seeds.extend(answers.map(|answer| (3, answer.into_proto().encode_to_vec())));
     seeds
 }

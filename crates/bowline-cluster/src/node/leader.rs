@@ -3,16 +3,21 @@
 //! A change of the membership first checks which members are alive: a change that would leave a majority that
 //! does not answer is refused, because it could not be undone. A change in two steps is a task of its own; if
 //! its leader fails between the two, the next leader completes it.
+//!
+//! *Rights.* The member that a client calls checks its rights in its own state, which may be older than a change of users
+//! that was acknowledged. These requests are no commands, so no state machine checks them again: the leader does, once
+//! it has applied everything that was acknowledged before. A request that names no caller is a member's own.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bowline::{LeaseId, LeaseKeys, Value};
-use bowline_replica::Renewal;
+use bowline_replica::{Caller, Need, Renewal};
 use futures_core::future::BoxFuture;
 use tokio::sync::OwnedMutexGuard;
 
-use super::core::{Core, Counted};
+use super::caller::needs_to_see;
+use super::core::{Core, Counted, has_announced};
 use super::info::{LeaseStatus, MemberInfo};
 use super::leader_request::{LeaderRequest, LeaderResponse};
 use super::limits::LEASE_KEYS_BYTES_MAX;
@@ -30,16 +35,25 @@ const PROMOTION_LAG_MAX: u64 = 1000;
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Core {
-    /// Handles a request on the leader. Any other member refuses it with `NotLeader`, having done nothing.
-    #[inline(never)]
+    /// Handles a member's own request on the leader. Any other member refuses it with `NotLeader`, having done nothing.
     pub(crate) fn answer(&self, request: LeaderRequest) -> BoxFuture<'_, LeaderResponse> {
-        // As for [`Node::start`](super::Node::start): compiled here alone.
-        Box::pin(self.answer_here(request))
+        self.answer_to(&Caller::Process, request)
     }
 
-    async fn answer_here(&self, request: LeaderRequest) -> LeaderResponse {
+    /// The same for a request of a caller, which may be refused.
+    #[inline(never)]
+    pub(crate) fn answer_to<'a>(
+        &'a self,
+        caller: &'a Caller,
+        request: LeaderRequest,
+    ) -> BoxFuture<'a, LeaderResponse> {
+        // As for [`Node::start`](super::Node::start): compiled here alone.
+        Box::pin(self.answer_here(caller, request))
+    }
+
+    async fn answer_here(&self, caller: &Caller, request: LeaderRequest) -> LeaderResponse {
         let term = self.leading_term();
-        match (self.answer_as_known(request).await, term) {
+        match (self.answer_as_known(caller, request).await, term) {
             // A leader that was deposed and does not know it has an old membership.
             (Err(error), Some(term)) if is_of_membership(&error) => {
                 let confirmed = self.confirm_leading(term).await;
@@ -51,14 +65,24 @@ impl Core {
     }
 
     /// The answer by what this leader knows.
-    async fn answer_as_known(&self, request: LeaderRequest) -> Result<LeaderResponse> {
+    async fn answer_as_known(
+        &self,
+        caller: &Caller,
+        request: LeaderRequest,
+    ) -> Result<LeaderResponse> {
+        if request.needs_root() {
+            self.check_root(caller).await?;
+        }
         match request {
             LeaderRequest::LeaseKeepAlive(id) => {
-                self.keep_alive(id).await.map(LeaderResponse::Lease)
+                let status = self.keep_alive(caller, id).await;
+                status.map(LeaderResponse::Lease)
             }
             LeaderRequest::LeaseTimeToLive { id, with_keys } => {
-                let status = self.time_to_live(id, with_keys).await;
-                status.map(LeaderResponse::Lease)
+                let status = self.time_to_live(id, with_keys).await?;
+                // After the keys are read, so that the rights are as new as they are.
+                self.check_rights(caller, |each| needs_to_see(status.as_ref(), each))?;
+                Ok(LeaderResponse::Lease(status))
             }
             LeaderRequest::MemberAdd {
                 peer_urls,
@@ -103,6 +127,16 @@ impl Core {
                 self.move_leader(id).await.map(|()| LeaderResponse::Done)
             }
         }
+    }
+
+    /// Refuses a caller that does not have the role `root` now.
+    async fn check_root(&self, caller: &Caller) -> Result<()> {
+        if matches!(caller, Caller::Process) {
+            return Ok(());
+        }
+        let term = self.leading_term().ok_or(Error::NotLeader)?;
+        self.check_leading(term).await?;
+        self.check_rights(caller, |each| each(Need::Root))
     }
 
     // --- leases ---
@@ -151,18 +185,28 @@ impl Core {
 
     /// Renews a lease. `None`, for no such lease, is confirmed like a linearizable read. A renewal is
     /// confirmed *after* it was made: a leader elected later gives the lease its whole TTL again.
-    async fn keep_alive(&self, id: i64) -> Result<Option<LeaseStatus>> {
+    ///
+    /// The rights of the caller are checked before the renewal, and once more after it if changes of users may not have
+    /// been applied before: a round to a majority before each renewal would be too dear.
+    async fn keep_alive(&self, caller: &Caller, id: i64) -> Result<Option<LeaseStatus>> {
         /// How long to wait for a signal before the next check.
         const NAP: Duration = Duration::from_millis(100);
         let deadline = tokio::time::Instant::now() + self.options.request_timeout;
         let mut cleared = self.renewals.cleared.subscribe();
         let mut is_confirmed = false;
         let lease = LeaseId::new(id);
+        let check = || self.check_rights(caller, |each| each(Need::write_keys_of(id)));
         loop {
             let term = self.time_is_kept().await?;
+            // Whether everything that was acknowledged before is applied here.
+            let is_newest = self.holds_lease();
+            check()?;
             match lease.and_then(|lease| self.replica.renew_lease(lease)) {
                 Some(Renewal::Renewed { ttl }) => {
                     self.check_leading(term).await?;
+                    if !is_newest {
+                        check()?;
+                    }
                     return Ok(Some(LeaseStatus {
                         id,
                         granted: ttl,
@@ -554,7 +598,8 @@ impl Core {
         if !member.is_learner {
             return Err(Error::NotLearner { id });
         }
-        if !self.is_active(id) || !self.has_caught_up(id) {
+        let is_known = self.member(id).is_ok_and(|member| has_announced(&member));
+        if !is_known || !self.is_active(id) || !self.has_caught_up(id) {
             return Err(Error::LearnerNotReady);
         }
         let ids = [id].into_iter().collect();
@@ -575,7 +620,7 @@ impl Core {
         self.raft.view().matched(id)
     }
 
-    /// Promotes learners that are future voters and have caught up, one at a time.
+    /// Promotes learners that are future voters, have announced themselves and have caught up, one at a time.
     pub(crate) async fn promote_those_who_wait(&self) {
         let Some(turn) = self.free_turn_to_change() else {
             return;
@@ -584,7 +629,9 @@ impl Core {
         let voters: Vec<NodeId> = membership.voter_ids().collect();
         let mut nodes = membership.nodes();
         let waits = nodes.find(|(id, member)| {
-            let is_ready = self.is_active(**id) && self.has_caught_up(**id);
+            // A voter that has not said which commands it knows would count as one that knows the first ones only.
+            let is_known = has_announced(member);
+            let is_ready = is_known && self.is_active(**id) && self.has_caught_up(**id);
             member.wants_vote && !voters.contains(id) && is_ready
         });
         let Some((id, _)) = waits else {

@@ -1,9 +1,14 @@
 //! The requests that members send to the leader, besides proposals and reads: leases, membership, leadership.
+//!
+//! A request of a client names its caller. A leader that does not know the field passes over it, and checks nothing; from a
+//! member that does not send it, a request is taken for the member's own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bowline::{Revision, Value};
 use bowline_proto::peer::{self as proto, answer, question};
+use bowline_replica::{Caller, Refusal, Session, UsersRefusal};
 
 use super::damage::Hashes;
 use super::info::{LeaseStatus, MemberInfo};
@@ -86,6 +91,40 @@ impl LeaderRequest {
         }
     }
 
+    /// Whether a caller needs the role `root`. What a request about a lease needs depends on the keys of the lease.
+    pub(crate) fn needs_root(&self) -> bool {
+        match self {
+            LeaderRequest::LeaseKeepAlive(_) | LeaderRequest::LeaseTimeToLive { .. } => false,
+            LeaderRequest::MemberAdd { .. }
+            | LeaderRequest::MemberRemove(_)
+            | LeaderRequest::MemberUpdate { .. }
+            | LeaderRequest::MemberPublish { .. }
+            | LeaderRequest::MemberPromote(_)
+            | LeaderRequest::MemberClaim { .. }
+            | LeaderRequest::MoveLeader(_)
+            | LeaderRequest::MemberRepair(_)
+            | LeaderRequest::SendSnapshot { .. }
+            | LeaderRequest::HashesAt(_)
+            | LeaderRequest::LogEnd => true,
+        }
+    }
+
+    /// On behalf of a caller.
+    pub(crate) fn into_proto_of(self, caller: &Caller) -> proto::Question {
+        let caller = match caller {
+            Caller::Process => None,
+            Caller::Nobody => Some(proto::Caller::default()),
+            Caller::User(session) => Some(proto::Caller {
+                user: Some(session.user().to_owned()),
+                since: session.since(),
+            }),
+        };
+        proto::Question {
+            caller,
+            ..self.into_proto()
+        }
+    }
+
     pub(crate) fn into_proto(self) -> proto::Question {
         use question::Question as Q;
         let question = match self {
@@ -129,6 +168,7 @@ impl LeaderRequest {
         };
         proto::Question {
             question: Some(question),
+            caller: None,
         }
     }
 
@@ -171,6 +211,23 @@ impl LeaderRequest {
             Q::LogEnd(_) => LeaderRequest::LogEnd,
         })
     }
+}
+
+/// Who a question is asked for.
+pub(crate) fn caller_of(question: &proto::Question) -> Caller {
+    match &question.caller {
+        None => Caller::Process,
+        Some(proto::Caller { user: None, .. }) => Caller::Nobody,
+        Some(proto::Caller {
+            user: Some(user),
+            since,
+        }) => Caller::User(Arc::new(Session::without_token(user, *since))),
+    }
+}
+
+/// An error for what a caller may not do.
+fn of_users(refusal: UsersRefusal) -> Error {
+    Error::Refused(Refusal::Users(refusal))
 }
 
 impl LeaderResponse {
@@ -227,6 +284,13 @@ impl LeaderResponse {
                     Error::TooManyLeaseKeys => (Reason::TooManyLeaseKeys, 0),
                     Error::NoOtherVoter => (Reason::NoOtherVoter, 0),
                     Error::MemberTooLarge => (Reason::MemberTooLarge, 0),
+                    Error::Refused(Refusal::Users(UsersRefusal::NoUser)) => (Reason::NoUser, 0),
+                    Error::Refused(Refusal::Users(UsersRefusal::InvalidToken)) => {
+                        (Reason::InvalidToken, 0)
+                    }
+                    Error::Refused(Refusal::Users(UsersRefusal::PermissionDenied)) => {
+                        (Reason::PermissionDenied, 0)
+                    }
                     _ => (Reason::Other, 0),
                 };
                 A::Refused(proto::Refused {
@@ -285,6 +349,12 @@ impl LeaderResponse {
                     (Reason::TooManyLeaseKeys, Error::TooManyLeaseKeys),
                     (Reason::NoOtherVoter, Error::NoOtherVoter),
                     (Reason::MemberTooLarge, Error::MemberTooLarge),
+                    (Reason::NoUser, of_users(UsersRefusal::NoUser)),
+                    (Reason::InvalidToken, of_users(UsersRefusal::InvalidToken)),
+                    (
+                        Reason::PermissionDenied,
+                        of_users(UsersRefusal::PermissionDenied),
+                    ),
                 ];
                 let mut known = reasons.into_iter();
                 let known = known.find(|(reason, _)| *reason as u32 == refused.reason);
@@ -317,6 +387,9 @@ enum Reason {
     TooManyLeaseKeys = 14,
     NoOtherVoter = 15,
     MemberTooLarge = 16,
+    NoUser = 17,
+    InvalidToken = 18,
+    PermissionDenied = 19,
 }
 
 fn millis(duration: Duration) -> u64 {

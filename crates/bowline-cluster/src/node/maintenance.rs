@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline_replica::{AlarmKind, Command, Refusal};
+use bowline_replica::{AlarmKind, Caller, Command, Refusal};
 use tokio::time::Instant;
 
 use super::core::Core;
@@ -65,7 +65,6 @@ async fn keep_space(core: &Core) {
             _ = shortage.changed() => {}
             () = core.space.refused() => has_refused = true,
         }
-        comparison::note_own_alarm(core);
         core.log.set_flushed(core.replica.flushed_index());
         if core.log.is_short_of_space() && looked_for_space.elapsed() >= LOOK_FOR_SPACE_EVERY {
             core.log.look_for_space();
@@ -187,7 +186,7 @@ async fn publish(core: &Core) -> bool {
         client_urls: options.advertise_client_urls.clone(),
         command_version: options.command_version,
     };
-    core.ask_leader(question).await.is_ok()
+    core.ask_leader(&Caller::Process, question).await.is_ok()
 }
 
 impl Core {

@@ -19,6 +19,7 @@
 //! | `heavy_turns` | turns of transactions that read much and write |
 //! | `vouching` | membership checks of candidates |
 //! | `reads` | the three read levels |
+//! | `frozen` | copies of the state, for backups |
 //! | `abdication`, `suspension` | when the leader's lease is not valid |
 //! | `leader`, `leader_request`, `service` | requests to the leader, from this member and from others |
 //! | `indexing` | indexes of blocks: the steps in which members build and clear them |
@@ -34,6 +35,7 @@ mod comparison;
 mod config;
 mod core;
 mod damage;
+mod frozen;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod heavy_turns;
@@ -64,9 +66,10 @@ mod vouching;
 pub use crate::raft::waiters::Applied;
 pub use bowline_types::ReadLevel;
 pub use caller::{CallerClient, VisitNeeds};
-pub use client::{Frozen, FrozenTable, LocalClient, NodeMetrics};
+pub use client::{LocalClient, NodeMetrics};
 pub use config::NodeConfig;
 pub use core::Leadership;
+pub use frozen::{Frozen, FrozenTable};
 pub use info::{LeaseStatus, MemberInfo, Status};
 pub use proposer::command_bytes;
 pub use reads::{Read, ReadPoint};

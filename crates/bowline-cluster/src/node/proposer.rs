@@ -246,7 +246,9 @@ pub fn command_bytes(command: &Command) -> usize {
     }
     match command {
         Command::By { command, .. } => 64 + command_bytes(command),
-        Command::Users(_) | Command::Tokens(_) => 512,
+        Command::Users(change) => 64 + change.text_bytes(),
+        // It has the name of a user who was found.
+        Command::Tokens(_) => 512,
         Command::Quota(change) => 64 + change.prefix().len(),
         Command::Index(change) => index_change(change),
         Command::Txn(t) | Command::UnboundedTxn(t) => txn(t),
@@ -456,8 +458,8 @@ fn forwarded(status: &tonic::Status) -> Handed {
 mod tests {
     use bowline::{Block, BlockId, Edge};
     use bowline_replica::{
-        Compare, DeleteRangeOp, GraphWrite, Op, PutOp, RangeOp, Relation, Target, Txn,
-        encode_commands,
+        Compare, DeleteRangeOp, Grant, GraphWrite, Op, Permission, PutOp, RangeOp, Relation,
+        Target, Txn, UsersChange, encode_commands,
     };
 
     use super::*;
@@ -512,6 +514,62 @@ mod tests {
         let small = GraphWrite::DeleteBlock(id);
         let size = command_bytes(&Command::Graph(vec![small; 10_000]));
         assert!((160_000..1_000_000).contains(&size), "{size}");
+    }
+
+    /// Each counted as 512 bytes: thousands of any length could wait, and some of them made a proposal too large together, so
+    /// that what others wanted was refused with them.
+    #[test]
+    fn a_change_of_users_counts_with_its_texts() {
+        let (short, long) = (|| "a".to_owned(), || "x".repeat(100_000));
+        let keys = |key: String, range_end: String| Permission::Keys {
+            grant: Grant::Read,
+            key: key.into_bytes(),
+            range_end: range_end.into_bytes(),
+        };
+        let kinds = Permission::Kinds {
+            grant: Grant::Read,
+            prefix: long(),
+        };
+        let with_password = |name, password| UsersChange::AddUser {
+            name,
+            password: Some(password),
+        };
+        let granted = |permission| UsersChange::GrantPermission {
+            role: short(),
+            permission,
+        };
+        for change in [
+            with_password(long(), short()),
+            with_password(short(), long()),
+            UsersChange::DeleteUser { name: long() },
+            UsersChange::ChangePassword {
+                name: short(),
+                password: long(),
+            },
+            UsersChange::GrantRole {
+                user: long(),
+                role: short(),
+            },
+            UsersChange::RevokeRole {
+                user: short(),
+                role: long(),
+            },
+            UsersChange::AddRole { name: long() },
+            UsersChange::DeleteRole { name: long() },
+            granted(keys(long(), short())),
+            granted(keys(short(), long())),
+            granted(kinds),
+            UsersChange::revoke_keys(long(), Vec::new(), Vec::new()),
+        ] {
+            let command = Command::Users(change);
+            let mut encoded = Vec::new();
+            encode_commands([&command].into_iter(), &mut encoded);
+            let (counted, encoded) = (command_bytes(&command), encoded.len());
+            assert!(
+                encoded > 100_000 && counted >= encoded,
+                "{counted} of {encoded}"
+            );
+        }
     }
 
     /// Otherwise a copy in some log and the repeated proposal could both be applied.

@@ -19,7 +19,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bowline_replica::{AlarmKind, Command};
+use bowline_replica::{AlarmKind, Caller, Command};
 use tokio::time::Instant;
 
 use super::core::Core;
@@ -66,6 +66,7 @@ impl Core {
             if !self.has_other_voters() {
                 return Err(Error::NoOtherVoter);
             }
+            self.repairs.ask();
             self.damage.note(ASKED.to_owned());
             return Ok(());
         }
@@ -156,7 +157,7 @@ impl Core {
                     "the tables of this member are sound after all{more}"
                 );
             }
-            self.damage.is_mended();
+            self.damage.is_none_of(reason);
         }
         is_sound
     }
@@ -244,7 +245,10 @@ async fn mend(core: &Core) {
         }
         core.forget_hashes();
         core.clear_own_alarm().await;
-        core.damage.is_mended();
+        // What was asked for since the tables were replaced is done next.
+        if !core.repairs.is_asked() {
+            core.damage.is_mended();
+        }
     }
 }
 
@@ -266,7 +270,7 @@ async fn supply(core: &Core) {
                     to: core.member_id,
                     next: wanted.next,
                 };
-                match core.ask_leader(question).await {
+                match core.ask_leader(&Caller::Process, question).await {
                     Ok(_) => core.repairs.is_promised(),
                     Err(error) => tracing::debug!(%error, "no snapshot is sent yet"),
                 }

@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use tonic::Status;
 
 use super::core::Core;
-use super::leader_request::{LeaderRequest, LeaderResponse};
+use super::leader_request::{LeaderRequest, LeaderResponse, caller_of};
 use super::proposal;
 use super::proposer::Handed;
 use crate::peer::{
@@ -176,10 +176,11 @@ impl PeerService for Service {
     }
 
     async fn ask(&self, _from: NodeId, question: proto::Question) -> Result<proto::Answer, Status> {
+        let caller = caller_of(&question);
         let Some(question) = LeaderRequest::from_proto(question) else {
             return Err(Status::unimplemented("a question of a newer version"));
         };
-        let answer: LeaderResponse = self.0.answer(question).await;
+        let answer: LeaderResponse = self.0.answer_to(&caller, question).await;
         Ok(answer.into_proto())
     }
 }

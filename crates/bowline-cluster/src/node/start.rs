@@ -725,7 +725,6 @@ async fn start_raft(config: NodeConfig, opened: Opened, identity: &Identity) -> 
         damage,
         sending: Arc::default(),
         hashing: super::damage::Hashing::default(),
-        differs: AtomicBool::new(false),
         long_work: tokio::sync::Semaphore::new(long_work_max()),
         heavy_turns: super::heavy_turns::HeavyTurns::new(),
         vouching: tokio::sync::Semaphore::new(1),

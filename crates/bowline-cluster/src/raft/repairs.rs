@@ -50,6 +50,9 @@ pub(crate) struct Repairs {
     /// Whether clients may read nonetheless: the tables are those of the applied entries, and only some pages of them are
     /// damaged, of which each read says so.
     serves_reads: AtomicBool,
+    /// Whether an administrator has asked for a repair that is not done: nobody reads until it is, whatever it was wanted
+    /// for before.
+    is_asked: AtomicBool,
     /// The repairs that are done.
     done: AtomicU64,
     /// Whether the member has started, and can request a snapshot.
@@ -119,8 +122,19 @@ impl Repairs {
         self.put_off.lock().clone()
     }
 
+    /// Notes that an administrator has asked for a repair.
+    pub(crate) fn ask(&self) {
+        self.is_asked.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether an administrator has asked for a repair that is not done.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::SeqCst)
+    }
+
     /// Notes that the tables are sound again.
     pub(crate) fn is_done(&self) {
+        self.is_asked.store(false, Ordering::SeqCst);
         self.put_off.lock().take();
         self.note_whether_wanted();
     }
@@ -183,7 +197,7 @@ impl Repairs {
 
     /// Whether reads are served while a repair is wanted.
     pub(crate) fn serves_reads(&self) -> bool {
-        self.serves_reads.load(Ordering::SeqCst)
+        self.serves_reads.load(Ordering::SeqCst) && !self.is_asked()
     }
 
     /// Whether the state machine waits.

@@ -105,6 +105,32 @@ fn a_watcher_whose_past_is_replaced_is_told_where_history_begins() {
     }
 }
 
+/// Backward a range forgot that it was refused, and read the new tables at the old revision.
+#[test]
+fn a_snapshot_that_was_replaced_is_refused_in_both_directions() {
+    let (leader, mut late) = leader_and_late(Member::open(&SimDisk::new(), 2));
+    let snapshot = late.replica.db().snapshot();
+    let frozen = bring(&leader, &late);
+    let installed = late.install(&frozen).unwrap();
+    late.restart_log(installed);
+    let entries = || snapshot.range(..).unwrap();
+    let reads = [
+        snapshot.get("k").map(drop),
+        entries().next().expect("a refusal").map(drop),
+        entries().next_back().expect("a refusal").map(drop),
+        snapshot.graph().block(BlockId(1)).map(drop),
+    ];
+    for read in reads {
+        assert!(
+            matches!(
+                read,
+                Err(Error::Storage(bowline_storage::Error::Replaced { .. }))
+            ),
+            "{read:?}"
+        );
+    }
+}
+
 /// The floor was raised for a state about to be installed, and stayed when the installation failed: readers
 /// waited for ever for a revision that reaches it.
 #[test]

@@ -12,6 +12,7 @@
 //! | [`order`] | watchers receive the writes of a transaction in their order |
 //! | [`quotas`] | the counters of quotas, and what is refused for them |
 //! | [`ranges`] | the order and the limit of a range |
+//! | [`reads`] | users and data that a read finds are of one state |
 //! | [`same_as_library`] | the same transactions through the library and through commands |
 //! | [`sessions`] | who gets a token, when a session ends, and how many there may be |
 //! | [`space`] | lack of space, in the cluster and on the disk |
@@ -31,6 +32,7 @@ mod leases;
 mod order;
 mod quotas;
 mod ranges;
+mod reads;
 mod same_as_library;
 mod sessions;
 mod space;
@@ -228,6 +230,17 @@ fn keys_of(db: &DbReader, id: LeaseId) -> Vec<Value> {
 fn value(member: &Member, key: &str) -> Option<Vec<u8>> {
     let found = member.replica.db().get(key).unwrap();
     found.map(|value| value.to_vec())
+}
+
+/// The check of a read that anybody may make.
+fn unchecked() -> Result<()> {
+    Ok(())
+}
+
+/// The evaluation of a transaction that only reads.
+fn read_of(member: &Member, txn: &Txn) -> ReadAt<TxnReply> {
+    let read = member.replica.read_txn(txn, unchecked).unwrap();
+    read.expect("no state is installed")
 }
 
 /// Copies one member's tables to another, as files.

@@ -220,7 +220,7 @@ fn the_deepest_transaction_is_carried_out() {
         for _ in 0..TXN_DEPTH_MAX {
             reads = Txn::of(Op::Txn(reads));
         }
-        let (revision, read) = member.replica.read_txn(&reads).unwrap();
+        let (revision, read) = read_of(&member, &reads);
         assert_eq!((revision.get(), read.is_ok()), (2, true));
     });
     running.unwrap().join().unwrap();

@@ -61,7 +61,7 @@ fn conditions_choose_before_anything_is_done() {
             compares: vec![compare],
             ..Txn::default()
         };
-        let (_, read) = member.replica.read_txn(&txn).unwrap();
+        let (_, read) = read_of(member, &txn);
         let replies = member.run(&[Command::Txn(txn)]);
         let succeeded = txn_reply(&replies[0]).succeeded;
         assert_eq!(read.unwrap().succeeded, succeeded);

@@ -441,6 +441,11 @@ fn a_call_is_checked_as_its_command_is() {
     let certified = |since| Caller::User(Arc::new(Session::without_token("ann", since)));
     assert_eq!(check(&member, &certified(since), "a"), None);
     assert_eq!(check(&member, &certified(0), "a"), Some(R::InvalidToken));
+    // A certificate whose name is no user's shows no token that could be wrong.
+    let certified = Caller::User(Arc::new(Session::without_token("eve", u64::MAX)));
+    assert_eq!(check(&member, &certified, "a"), Some(R::PermissionDenied));
+    let signed = Caller::User(Arc::new(Session::until("eve", since, 100)));
+    assert_eq!(check(&member, &signed, "a"), Some(R::InvalidToken));
     let root = |change| by_process(Command::Users(change));
     assert_done(&mut member, root(change_password("ann")));
     assert_eq!(check(&member, &ann, "a"), Some(R::InvalidToken));

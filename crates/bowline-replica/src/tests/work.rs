@@ -113,7 +113,7 @@ fn ranges_and_deletions_in_a_transaction_are_bounded() {
             success: vec![op; count],
             ..Txn::default()
         };
-        let (_, read) = member.replica.read_txn(&txn).unwrap();
+        let (_, read) = read_of(&member, &txn);
         assert!(matches!(read, Err(Refusal::TooMuchWork { .. })), "{read:?}");
         assert!(member.replica.weigh(&txn).unwrap().is_err());
     }

@@ -32,7 +32,7 @@ pub enum UsersChange {
     ChangePassword {
         /// The user.
         name: String,
-        /// The hash of the password.
+        /// The hash of the password; empty where none fits until another is set.
         password: String,
     },
     /// Gives a role to a user. Nothing happens when the user has it.
@@ -86,6 +86,32 @@ impl UsersChange {
             range_end,
         };
         UsersChange::RevokePermission { role, permission }
+    }
+
+    /// The bytes of its texts.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        let of_permission = |permission: &Permission| match permission {
+            Permission::Keys { key, range_end, .. } => key.len() + range_end.len(),
+            Permission::Kinds { prefix, .. } => prefix.len(),
+        };
+        match self {
+            UsersChange::Enable | UsersChange::Disable => 0,
+            UsersChange::AddUser { name, password } => {
+                name.len() + password.as_ref().map_or(0, String::len)
+            }
+            UsersChange::ChangePassword { name, password } => name.len() + password.len(),
+            UsersChange::DeleteUser { name }
+            | UsersChange::AddRole { name }
+            | UsersChange::DeleteRole { name } => name.len(),
+            UsersChange::GrantRole { user, role } | UsersChange::RevokeRole { user, role } => {
+                user.len() + role.len()
+            }
+            UsersChange::GrantPermission { role, permission }
+            | UsersChange::RevokePermission { role, permission } => {
+                role.len() + of_permission(permission)
+            }
+        }
     }
 }
 

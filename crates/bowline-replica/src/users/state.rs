@@ -24,7 +24,7 @@ const VERSION: u8 = 1;
 pub struct User {
     /// The auth revision that added it, or gave it its password.
     pub since: u64,
-    /// The hash of its password, in the PHC string format; `None` if it has no password.
+    /// The hash of its password, in the PHC string format, or empty where none fits; `None` if it has no password.
     pub password: Option<String>,
     /// Its roles.
     pub roles: BTreeSet<String>,

@@ -71,6 +71,11 @@ impl Session {
         self.token.as_ref()
     }
 
+    /// Whether it is that of a certificate, which stands for whoever has the name, now or later.
+    pub(crate) fn is_of_certificate(&self) -> bool {
+        self.token.is_none() && self.since == u64::MAX
+    }
+
     /// When it ends, in milliseconds since the Unix epoch.
     #[must_use]
     pub fn expires_ms(&self) -> u64 {

@@ -59,7 +59,7 @@ pub(crate) use details::Details;
 pub(crate) use options::{AuditOptions, Class, Events, Overflow, Target};
 pub(crate) use record::{Event, Record, Who};
 pub(crate) use watches::WatchAudit;
-pub(crate) use what::{Told, class_of, describe};
+pub(crate) use what::{Told, class_of, describe, other_class_of};
 
 use crate::metrics::{Counter, Method};
 use crate::status::Fault;
@@ -149,7 +149,7 @@ impl Audit {
     pub(crate) fn may_write(&self, method: Method) -> bool {
         let class = class_of(method);
         let events = self.options.events;
-        let may_be_another = method == Method::Txn && events.has(Class::Read);
+        let may_be_another = other_class_of(method).is_some_and(|class| events.has(class));
         events.has(class) || may_be_another || events.refused && class != Class::Health
     }
 

@@ -8,12 +8,14 @@ use bowline::vfs::{OsVfs, read_file};
 use bowline_client::{Client, KeyRange};
 use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1;
+use bowline_proto::v1::graph_client::GraphClient;
 use bowline_proto::v1::transaction_write::Write;
 use bowline_replica::{Caller, Grant, Permission, UsersChange};
 use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
 use prost::Message;
 use serde_json::Value as Json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::transport::Channel;
 
 use super::*;
 use crate::test_server::TestServer;
@@ -397,6 +399,44 @@ async fn post(server: &TestServer, path: &str, body: &str) -> String {
     let mut reply = String::new();
     stream.read_to_string(&mut reply).await.unwrap();
     reply
+}
+
+/// The method is one of writes: with `reads` alone a query had no line at all, whatever it did.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_only_reads_has_its_line_among_the_reads() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let audit = AuditOptions {
+        events: Events::parse("reads").unwrap(),
+        ..options(&path, Overflow::Block)
+    };
+    let server = TestServer::start_with(|config| config.audit = Some(audit)).await;
+    let url = format!("http://{}", server.address());
+    let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+    let mut graph = GraphClient::new(channel);
+    for (read_only, text) in [(true, "MATCH (n) RETURN count(n)"), (false, "CREATE (:k)")] {
+        let query = v1::QueryRequest {
+            text: text.to_owned(),
+            read_only,
+            ..Default::default()
+        };
+        let mut parts = graph.query(query).await.unwrap().into_inner();
+        while parts.message().await.unwrap().is_some() {}
+    }
+    drop(graph);
+    server.shutdown().await;
+    let lines = lines(&OsVfs, &path);
+    let events: Vec<_> = lines.iter().map(|line| line["event"].as_str()).collect();
+    assert_eq!(
+        events,
+        [Some("begin"), Some("end")],
+        "of the one that reads"
+    );
+    for line in &lines {
+        let method = line["method"].as_str().unwrap();
+        assert!(method.ends_with("Graph/Query"), "{method}");
+        assert_eq!(line["class"], "read");
+    }
 }
 
 /// Every way in: the front, the libraries, the gateway, streams, watches and logins, with and without rights.

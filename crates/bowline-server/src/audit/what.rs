@@ -13,7 +13,7 @@ use super::details::Details;
 use super::options::Class;
 use crate::metrics::Method;
 
-/// The class of a method. A transaction that only reads is found out by its request.
+/// The class of a method. A transaction or a query that only reads is found out by its request: see [`other_class_of`].
 pub(crate) fn class_of(method: Method) -> Class {
     use Method as M;
     match method {
@@ -104,6 +104,14 @@ pub(crate) fn class_of(method: Method) -> Class {
         | M::IndexList
         | M::IndexDrop => Class::Admin,
         M::HealthCheck | M::HealthWatch | M::ReflectionV1 | M::ReflectionV1Alpha => Class::Health,
+    }
+}
+
+/// Another class that calls of a method can have, which their requests show.
+pub(crate) fn other_class_of(method: Method) -> Option<Class> {
+    match method {
+        Method::Txn | Method::GraphQuery => Some(Class::Read),
+        _ => None,
     }
 }
 

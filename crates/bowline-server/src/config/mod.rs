@@ -88,7 +88,7 @@ pub struct Config {
     pub max_connection_memory: usize,
     /// The most calls that a connection may reset within ten seconds.
     pub max_resets: u32,
-    /// The interval of pings on a silent connection.
+    /// The interval of pings on a silent connection; without pings, this or the timeout is zero.
     pub keep_alive_interval: Duration,
     /// The timeout of a ping's answer.
     pub keep_alive_timeout: Duration,
@@ -263,7 +263,8 @@ impl Config {
             max_resets: small("max-resets")?,
             keep_alive_interval: layers.parse("grpc-keepalive-interval", duration)?,
             keep_alive_timeout: layers.parse("grpc-keepalive-timeout", duration)?,
-            watch_progress_interval: layers.parse("watch-progress-notify-interval", duration)?,
+            watch_progress_interval: layers
+                .parse("watch-progress-notify-interval", parse::progress_interval)?,
             watch_queue_bytes: small("watch-queue-bytes")? as usize,
             drain_timeout: layers.parse("drain-timeout", duration)?,
             quota_bytes,
@@ -294,6 +295,7 @@ impl Config {
             quota_bytes: self.quota_bytes,
             hosts: self.hosts(),
             members_have_tls: self.peer_tls.is_some(),
+            client_cert_auth: self.client_tls.as_ref().is_some_and(PortTls::authenticates),
             reflection: self.reflection,
             metric_names: self.metric_names,
         }
@@ -312,6 +314,8 @@ impl Config {
     }
 
     pub(crate) fn connections(&self) -> ConnectionOptions {
+        // As in etcd: without one of the two there are no pings.
+        let is_pinging = !self.keep_alive_interval.is_zero() && !self.keep_alive_timeout.is_zero();
         ConnectionOptions {
             connections_max: self.max_connections,
             streams_max: self.max_concurrent_streams,
@@ -319,7 +323,7 @@ impl Config {
             partial_timeout: self.partial_request_timeout,
             unread_timeout: self.unread_reply_timeout,
             resets_max: self.max_resets,
-            keep_alive_interval: self.keep_alive_interval,
+            keep_alive_interval: is_pinging.then_some(self.keep_alive_interval),
             keep_alive_timeout: self.keep_alive_timeout,
             drain_timeout: self.drain_timeout,
             has_front: self.has_front,

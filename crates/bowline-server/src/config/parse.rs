@@ -69,6 +69,17 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The interval of progress notifications. As in etcd, 0 is the default, and the least is 100 ms.
+pub(super) fn progress_interval(text: &str) -> Result<Duration, String> {
+    const DEFAULT: Duration = Duration::from_secs(600);
+    const LEAST: Duration = Duration::from_millis(100);
+    let interval = duration(text)?;
+    Ok(match interval.is_zero() {
+        true => DEFAULT,
+        false => interval.max(LEAST),
+    })
+}
+
 /// The time of a token: seconds, as in etcd, or a time with units. At least a second.
 pub(super) fn token_ttl(text: &str) -> Result<Duration, String> {
     let ttl = match text.parse() {

@@ -44,7 +44,7 @@ settings! {
     "key-file" "FILE" = "":
         "Private key of --cert-file, in PEM, which only its owner may read";
     "client-cert-auth" "true|false" = "false":
-        "Require a certificate of each client, issued by a CA of --trusted-ca-file";
+        "Take the common name of a client's certificate for its user; needs --trusted-ca-file";
     "trusted-ca-file" "FILE" = "":
         "CA certificates of clients; as in etcd, it requires a certificate of each client";
     "client-crl-file" "FILE" = "":
@@ -146,11 +146,11 @@ settings! {
     "max-resets" "N" = "10000":
         "Maximum number of calls that a client resets on one connection within ten seconds";
     "grpc-keepalive-interval" "TIME" = "2h":
-        "Interval between pings on an idle connection";
+        "Interval between pings on an idle connection; 0 for none";
     "grpc-keepalive-timeout" "TIME" = "20s":
-        "Time to wait for the reply to a ping";
+        "Time to wait for the reply to a ping; 0 for no pings";
     "watch-progress-notify-interval" "TIME" = "10m":
-        "Interval between progress notifications of an idle watch that asked for them";
+        "Interval between progress notifications of an idle watch that asked for them; 0 for 10m";
     "watch-queue-bytes" "BYTES" = "4194304":
         "Bytes queued for a slow client before its watches read history";
     "audit-log" "FILE|stdout" = "":

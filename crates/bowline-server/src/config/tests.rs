@@ -193,6 +193,40 @@ fn times_are_milliseconds_or_have_units() {
     }
 }
 
+/// With 0, which switches pings off in etcd, every connection was pinged without end, or ended when it was idle; and
+/// the threads of the watches spun.
+#[test]
+fn zero_means_what_it_means_in_etcd() {
+    let of = |key: &str, value: &str| {
+        let config = Config::from_layers(&layers("", &[], &[(key, value)])).unwrap();
+        let interval = config.connections().keep_alive_interval;
+        (interval, config.watch_progress_interval)
+    };
+    let (two_hours, ten_minutes) = (Duration::from_secs(7_200), Duration::from_secs(600));
+    for (key, value, expected) in [
+        ("name", "default", (Some(two_hours), ten_minutes)),
+        ("grpc-keepalive-interval", "0", (None, ten_minutes)),
+        ("grpc-keepalive-timeout", "0s", (None, ten_minutes)),
+        (
+            "watch-progress-notify-interval",
+            "0",
+            (Some(two_hours), ten_minutes),
+        ),
+        (
+            "watch-progress-notify-interval",
+            "1ms",
+            (Some(two_hours), Duration::from_millis(100)),
+        ),
+        (
+            "watch-progress-notify-interval",
+            "101ms",
+            (Some(two_hours), Duration::from_millis(101)),
+        ),
+    ] {
+        assert_eq!(of(key, value), expected, "{key} {value}");
+    }
+}
+
 #[test]
 fn every_setting_has_a_default_that_can_be_used_and_a_help() {
     for setting in SETTINGS {

@@ -47,6 +47,8 @@ impl<'a> Texts<'a> {
 pub struct PortTls {
     /// The files; `None` makes a certificate that signs itself, in the data directory.
     files: Option<KeyPairFiles>,
+    /// Whether the names of these certificates say who the other side is.
+    authenticates: bool,
     /// The CAs of the certificates that the other side must show.
     trusted_ca: Option<PathBuf>,
     revocations: Option<PathBuf>,
@@ -146,7 +148,8 @@ fn of_port(
         let reason = format!("it is for a server without --{}", keys.certificate);
         return wrong(keys.automatic, reason);
     }
-    if is_true(keys.authenticate)? && trusted_ca.is_none() {
+    let authenticates = is_true(keys.authenticate)?;
+    if authenticates && trusted_ca.is_none() {
         let reason = format!(
             "it needs the CA of these certificates: --{}",
             keys.trusted_ca
@@ -213,6 +216,7 @@ fn of_port(
     let years = texts.parse("self-signed-cert-validity", number)?;
     Ok(Some(PortTls {
         files,
+        authenticates,
         trusted_ca,
         revocations,
         allowed,
@@ -246,6 +250,11 @@ fn protocol(texts: &Texts<'_>) -> Result<Protocol, Wrong> {
 }
 
 impl PortTls {
+    /// Whether the names of the certificates that the other side shows say who it is.
+    pub(crate) fn authenticates(&self) -> bool {
+        self.authenticates
+    }
+
     /// Reads the files of the port for clients and metrics.
     pub(crate) fn open_for_clients(&self, data_dir: &Path) -> Result<ServerTls, TlsError> {
         let files = self.files(data_dir, "client")?;

@@ -45,6 +45,8 @@ pub(super) enum Field {
     NeedsLeader,
     /// The token of a user.
     Token,
+    /// How long the client waits.
+    Deadline,
     /// It changes nothing.
     Ignored,
     /// It makes the head one to be relayed.
@@ -74,6 +76,7 @@ impl Field {
             },
             b"hasleader" if value == b"true" => Field::NeedsLeader,
             b"token" | b"authorization" => Field::Token,
+            b"grpc-timeout" if value.iter().all(is_of_value) => Field::Deadline,
             b"te" | b"grpc-encoding" | b"hasleader" | b"connection" | b"content-length"
             | b"expect" | b"host" | b"keep-alive" | b"proxy-connection" | b"transfer-encoding"
             | b"upgrade" | b"" => Field::Unusual,
@@ -111,6 +114,7 @@ struct Seen {
     path: Option<Served>,
     has_level: bool,
     has_token: bool,
+    has_deadline: bool,
     /// A field that is not a pseudo-field.
     has_plain: bool,
     is_unusual: bool,
@@ -139,6 +143,10 @@ impl Seen {
                 terms.credentials = Credentials::of_token(value);
                 set(&mut self.has_token)
             }
+            Field::Deadline => {
+                self.has_deadline = true;
+                false
+            }
             Field::Ignored => false,
             Field::Unusual => true,
         };
@@ -148,7 +156,10 @@ impl Seen {
 
     fn hot(&self) -> Option<Served> {
         let is_whole = self.has_post && self.has_scheme && self.has_authority && self.has_type;
-        self.path.filter(|_| is_whole && !self.is_unusual)
+        // The libraries end a stream at its deadline. A call ends by itself.
+        let may_last = self.path == Some(Served::Watch) && self.has_deadline;
+        let is_hot = is_whole && !self.is_unusual && !may_last;
+        self.path.filter(|_| is_hot)
     }
 }
 
@@ -290,6 +301,15 @@ mod tests {
         assert_eq!(more.hot, Some(Served::Call(HotMethod::Range)));
         assert!(more.terms.needs_leader);
         assert_eq!(more.terms.level, Some(ReadLevel::Lease));
+    }
+
+    #[test]
+    fn a_watch_with_a_deadline_is_left_to_the_libraries() {
+        let mut fields = USUAL.to_vec();
+        fields[2].1 = "/etcdserverpb.Watch/Watch";
+        assert_eq!(head(&fields).hot, Some(Served::Watch));
+        fields.push(("grpc-timeout", "5S"));
+        assert_eq!(head(&fields).hot, None);
     }
 
     #[test]

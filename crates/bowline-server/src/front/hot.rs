@@ -11,7 +11,7 @@ use crate::audit::{Audit, Details, Told, noting};
 use crate::audited::Audited;
 use crate::metrics::Method;
 use crate::rates::UNSENT_KEY_BYTES;
-use crate::service::{Answer, EncodedReply, KvService, LongReply, Terms};
+use crate::service::{Answer, Counting, EncodedReply, KvService, LongReply, Terms};
 
 /// What is served here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,6 +131,16 @@ impl HotMessage {
         }
     }
 
+    /// The number of keys that are only counted.
+    fn unsent_keys(&self) -> u64 {
+        match self {
+            HotMessage::Range(message) => message.unsent_keys(),
+            HotMessage::Put(message) => message.unsent_keys(),
+            HotMessage::DeleteRange(message) => message.unsent_keys(),
+            HotMessage::Txn(message) => message.unsent_keys(),
+        }
+    }
+
     /// Appends the message.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         // The buffer grows, so this cannot fail.
@@ -156,23 +166,17 @@ pub(crate) struct HotReply {
 }
 
 impl HotReply {
-    /// What a principal is charged for: the bytes of the reply, and what a range has visited beyond them.
+    /// What a principal is charged for: the bytes of the reply, and the keys that its ranges only count.
     pub(super) fn scanned_bytes(&self, message_bytes: usize) -> u64 {
-        if let Some(long) = &self.long {
-            return long.bytes();
-        }
-        let sent = match &self.encoded {
-            Some(encoded) => encoded.bytes().len(),
-            None => message_bytes,
-        };
-        let unsent = match (&self.message, &self.encoded) {
-            (HotMessage::Range(range), None) => {
-                let count = u64::try_from(range.count).unwrap_or_default();
-                count.saturating_sub(range.kvs.len() as u64)
+        let (sent, unsent_keys) = match (&self.long, &self.encoded) {
+            (Some(long), _) => (long.bytes(), long.unsent_keys),
+            (None, Some(encoded)) => {
+                let sent = encoded.bytes().len() as u64;
+                (sent, self.message.unsent_keys())
             }
-            _ => 0,
+            (None, None) => (message_bytes as u64, self.message.unsent_keys()),
         };
-        (sent as u64).saturating_add(unsent.saturating_mul(UNSENT_KEY_BYTES))
+        sent.saturating_add(unsent_keys.saturating_mul(UNSENT_KEY_BYTES))
     }
 
     fn of<T>(answer: Answer<T>, message: impl FnOnce(T) -> HotMessage) -> HotReply {

@@ -90,7 +90,8 @@ pub(crate) struct Limits {
     pub(crate) header_bytes_max: u32,
     pub(crate) partial_timeout: Duration,
     pub(crate) unread_timeout: Duration,
-    pub(crate) keep_alive_interval: Duration,
+    /// `None` without pings.
+    pub(crate) keep_alive_interval: Option<Duration>,
     pub(crate) keep_alive_timeout: Duration,
 }
 

@@ -247,10 +247,10 @@ where
             self.unread = None;
             connection.drop_unread(Instant::now());
         }
-        let (interval, timeout) = (
-            connection.limits.keep_alive_interval,
-            connection.limits.keep_alive_timeout,
-        );
+        let timeout = connection.limits.keep_alive_timeout;
+        let Some(interval) = connection.limits.keep_alive_interval else {
+            return Ok(());
+        };
         let alive = &mut self.keep_alive;
         let sleep = alive
             .sleep

@@ -45,6 +45,9 @@ use crate::service::{EncodedReply, LongReply};
 /// The prefix of headers that are gRPC metadata.
 const METADATA: &str = "grpc-metadata-";
 
+/// How long the client waits, as in gRPC.
+const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
 /// Whether a path belongs to the gateway, which also answers unknown paths under its prefix.
 pub(crate) fn is_known(path: &str) -> bool {
     path.starts_with("/v3/")
@@ -170,6 +173,10 @@ fn grpc_request(route: &Route, headers: &HeaderMap, body: Body) -> Request<Body>
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             metadata.append(name, value.clone());
         }
+    }
+    // The one transfer option that is the client's.
+    if let Some(timeout) = headers.get(TIMEOUT) {
+        metadata.insert(TIMEOUT, timeout.clone());
     }
     // etcd's token may also come in HTTP's `Authorization` header.
     if let Some(token) = headers.get(header::AUTHORIZATION) {
@@ -341,6 +348,7 @@ mod tests {
             .header("Grpc-Metadata-bowline-read", "lease")
             .header("Grpc-Metadata-Content-Type", "text/plain")
             .header("Grpc-Metadata-grpc-encoding", "gzip")
+            .header("Grpc-Timeout", "5S")
             .header("hasleader", "false")
             .header("content-type", "application/json")
             .header("Authorization", "secret");
@@ -356,6 +364,7 @@ mod tests {
         assert_eq!(has("bowline-read"), ["lease"]);
         assert_eq!(has("content-type"), ["application/grpc"]);
         assert_eq!(has("grpc-encoding"), [""; 0]);
+        assert_eq!(has("grpc-timeout"), ["5S"]);
         assert_eq!(has("authorization"), ["secret"]);
         assert_eq!(has("token"), ["secret"]);
         assert_eq!(response.status(), StatusCode::NOT_FOUND);

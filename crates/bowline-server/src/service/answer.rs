@@ -7,7 +7,7 @@ use bowline_cluster::{ReadLevel, ReadPoint};
 use tonic::metadata::MetadataMap;
 use tonic::{Response, Status};
 
-use super::{EncodedReply, LongReply};
+use super::{Counting, EncodedReply, LongReply, UnsentKeys};
 use crate::context::{read_level, respond_applied, respond_at_level};
 use crate::credentials::Credentials;
 
@@ -88,7 +88,14 @@ impl<T> Answer<T> {
     }
 
     /// The reply for tonic.
-    pub(super) fn into_response(self) -> Response<T> {
+    pub(super) fn into_response(self) -> Response<T>
+    where
+        T: Counting,
+    {
+        let unsent_keys = match &self.long {
+            Some(long) => long.unsent_keys,
+            None => self.message.unsent_keys(),
+        };
         let mut response = respond_applied(self.message, self.applied);
         if let Some(level) = self.level {
             respond_at_level(&mut response, level);
@@ -98,6 +105,10 @@ impl<T> Answer<T> {
         }
         if let Some(encoded) = self.encoded {
             encoded.leave_in(&mut response);
+        }
+        // Most replies have none, and then no extensions.
+        if unsent_keys > 0 {
+            UnsentKeys::of(unsent_keys).leave_in(&mut response);
         }
         response
     }

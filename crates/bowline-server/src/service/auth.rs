@@ -1,7 +1,7 @@
 //! `etcdserverpb.Auth`: users, roles and tokens, with etcd's replies and refusals.
 //!
-//! Changes are commands; what is read is of a state that is not older than the call. Passwords are hashed, and checked,
-//! before anything is proposed: see [`crate::login`].
+//! Changes are commands; what is read is of a state that is not older than the call, and so are the rights that it takes.
+//! Passwords are hashed, and checked, before anything is proposed: see [`crate::login`].
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use pb::auth_server::Auth;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::check;
+use super::{check, check_size};
 use crate::context::{Context, respond_applied};
 use crate::status::{Fault, status};
 
@@ -37,6 +37,15 @@ impl AuthService {
         self.context.hashing.hash_password(password).await
     }
 
+    /// The hash of a password that replaces another one. As in etcd, an empty one lets nobody in until another is set; where
+    /// passwords have a minimum length, it is too short.
+    async fn hash_of_change(&self, password: String) -> Result<String, Status> {
+        match password.is_empty() && self.context.settings.password_bytes_min == 0 {
+            true => Ok(String::new()),
+            false => self.hash(password).await,
+        }
+    }
+
     /// Makes a change on behalf of a call.
     pub(super) async fn change(
         &self,
@@ -44,6 +53,7 @@ impl AuthService {
         change: UsersChange,
     ) -> Result<Applied, Status> {
         check(&self.context, metadata)?;
+        check_size(&self.context, change.text_bytes())?;
         let caller = self.context.caller_of(metadata).await?;
         let client = self.context.client.by(&caller);
         client.change_users(change).await.map_err(status)
@@ -55,10 +65,18 @@ impl AuthService {
         metadata: &MetadataMap,
     ) -> Result<(Arc<Users>, Caller), Status> {
         check(&self.context, metadata)?;
-        let caller = self.context.caller_of(metadata).await?;
         let barrier = self.context.client.read_barrier(ReadLevel::Linearizable);
         barrier.await.map_err(status)?;
+        // Behind the barrier: before it, authentication may not be enabled here.
+        let caller = self.context.caller_of(metadata).await?;
         Ok((self.context.client.users(), caller))
+    }
+
+    /// [`AuthService::read`] for a caller with the role `root`.
+    async fn read_as_root(&self, metadata: &MetadataMap) -> Result<Arc<Users>, Status> {
+        let (users, caller) = self.read(metadata).await?;
+        self.check_own(&users, &caller, |_| false)?;
+        Ok(users)
     }
 
     /// Refuses a call about a role by a user that has neither it nor the role `root`.
@@ -234,7 +252,7 @@ impl Auth for AuthService {
         &self,
         request: Request<pb::AuthUserListRequest>,
     ) -> Result<Response<pb::AuthUserListResponse>, Status> {
-        let (users, _) = self.read(request.metadata()).await?;
+        let users = self.read_as_root(request.metadata()).await?;
         Ok(Response::new(pb::AuthUserListResponse {
             header: self.context.header_now(),
             users: users.user_names().map(str::to_owned).collect(),
@@ -262,7 +280,7 @@ impl Auth for AuthService {
     ) -> Result<Response<pb::AuthUserChangePasswordResponse>, Status> {
         let (metadata, _, asked) = request.into_parts();
         check(&self.context, &metadata)?;
-        let password = self.hash(asked.password).await?;
+        let password = self.hash_of_change(asked.password).await?;
         let name = asked.name;
         let change = UsersChange::ChangePassword { name, password };
         let applied = self.change(&metadata, change).await?;
@@ -335,7 +353,7 @@ impl Auth for AuthService {
         &self,
         request: Request<pb::AuthRoleListRequest>,
     ) -> Result<Response<pb::AuthRoleListResponse>, Status> {
-        let (users, _) = self.read(request.metadata()).await?;
+        let users = self.read_as_root(request.metadata()).await?;
         Ok(Response::new(pb::AuthRoleListResponse {
             header: self.context.header_now(),
             roles: users.role_names().map(str::to_owned).collect(),

@@ -68,9 +68,10 @@ impl Cluster for ClusterService {
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let request = request.into_inner();
         check_urls(&request.peer_ur_ls, self.context.settings.members_have_tls)?;
-        let client = &self.context.client;
+        let client = self.context.client.by(&caller);
         let added = client.member_add(request.peer_ur_ls, request.is_learner);
         let added = added.await.map_err(status)?;
         Ok(Response::new(pb::MemberAddResponse {
@@ -85,7 +86,9 @@ impl Cluster for ClusterService {
         request: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let removed = self.context.client.member_remove(request.into_inner().id);
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let client = self.context.client.by(&caller);
+        let removed = client.member_remove(request.into_inner().id);
         removed.await.map_err(status)?;
         Ok(Response::new(pb::MemberRemoveResponse {
             header: self.header(),
@@ -98,6 +101,7 @@ impl Cluster for ClusterService {
         request: Request<pb::MemberUpdateRequest>,
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let request = request.into_inner();
         let client = &self.context.client;
         if !client.members().iter().any(|info| info.id == request.id) {
@@ -105,6 +109,7 @@ impl Cluster for ClusterService {
         }
         // etcd accepts any URL here, and then cannot reach the member.
         check_urls(&request.peer_ur_ls, self.context.settings.members_have_tls)?;
+        let client = client.by(&caller);
         let updated = client.member_update(request.id, request.peer_ur_ls);
         updated.await.map_err(status)?;
         Ok(Response::new(pb::MemberUpdateResponse {
@@ -133,7 +138,9 @@ impl Cluster for ClusterService {
         request: Request<pb::MemberPromoteRequest>,
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
         check(&self.context, request.metadata())?;
-        let promoted = self.context.client.member_promote(request.into_inner().id);
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let client = self.context.client.by(&caller);
+        let promoted = client.member_promote(request.into_inner().id);
         promoted.await.map_err(status)?;
         Ok(Response::new(pb::MemberPromoteResponse {
             header: self.header(),

@@ -14,8 +14,9 @@
 //! member looks whether something of that was changed since.
 //!
 //! Invariants: all rows are of one revision. Rows of a query that writes are sent after its commit, and are those of the
-//! attempt that was committed. What a query holds is charged to its connection. A query ends soon after its call, or after
-//! its time. Nothing is written for a query with a revision, or one that is to read only.
+//! attempt that was committed. What a query holds is charged to its connection; the rows of one that writes before its
+//! commit, after which nothing refuses them. What it would write is bounded by the size of a command. A query ends soon after its
+//! call, or after its time. Nothing is written for a query with a revision, or one that is to read only.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use super::check;
 use super::graph_query::{CancelOnDrop, Canceling, Queries, parts_of_bytes};
 use super::kv::{execute, foreign_reply};
 use super::reading::{Opened, Parts, header, open};
-use super::stream::produced;
+use super::stream::{of_charged_parts, produced};
 use crate::context::{Context, respond_applied, respond_read};
 use crate::convert::cypher as convert;
 use crate::convert::graph::read_level;
@@ -52,6 +53,9 @@ const CONFLICTS_FOR_MAX: Duration = Duration::from_secs(10);
 /// The most memory of the sorts and groups of a query.
 const MEMORY_MAX_BYTES: u64 = 256 << 20;
 
+const WRITES_TOO_MUCH: &str =
+    "the query writes more than a transaction may: write in several, as with LIMIT";
+
 /// What a client asks for.
 struct Asked {
     text: String,
@@ -60,6 +64,8 @@ struct Asked {
     mode: pb::QueryMode,
     read: pb::Read,
     may_write: bool,
+    /// The most that it may write: a command is not larger.
+    writes_max_bytes: u64,
     time_max: Duration,
 }
 
@@ -93,6 +99,7 @@ impl Asked {
             limits,
             mode,
             may_write: !request.read_only && read.revision == 0,
+            writes_max_bytes: context.settings.message_bytes_max() as u64,
             read,
             time_max: or_none(request.time_max_ms)
                 .map_or(time_max, |ms| time_max.min(Duration::from_millis(ms))),
@@ -142,7 +149,7 @@ struct Attempt {
     rows: Vec<(pb::QueryRow, usize)>,
     summary: Summary,
     drafted: Drafted,
-    /// The memory of the rows.
+    /// The memory of the rows, and of the parts that are made of them.
     charge: Charge,
 }
 
@@ -170,6 +177,16 @@ fn takes_too_long(time_max: Duration) -> Status {
          --max-query-time"
     );
     Fault::Unfit(text).into()
+}
+
+/// Whether a query ended because it would write more than a command may.
+fn writes_too_much(error: &cypher::Error) -> bool {
+    use bowline::Error::TransactionTooLarge;
+    let cypher::Error::Store(source) = error else {
+        return false;
+    };
+    let error = source.downcast_ref::<bowline::Error>();
+    matches!(error, Some(TransactionTooLarge { .. }))
 }
 
 /// Plans a query, and runs it if it writes.
@@ -205,11 +222,15 @@ fn plan(
                 ended()
             })
         };
-        let drafted = graph.draft_query(query, &prepared, &asked.parameters, &mut take);
+        let (parameters, bytes_max) = (&asked.parameters, asked.writes_max_bytes);
+        let drafted = graph.draft_query(query, &prepared, parameters, bytes_max, &mut take);
         if let Some(fault) = refused {
             return Err(fault.into());
         }
-        let (summary, drafted) = drafted.map_err(convert::refusal)?;
+        let (summary, drafted) = drafted.map_err(|error| match writes_too_much(&error) {
+            true => Fault::Invalid(WRITES_TOO_MUCH).into(),
+            false => convert::refusal(error),
+        })?;
         Ok(Planned::Drafted(Box::new(Attempt {
             columns: columns(&prepared),
             rows,
@@ -290,7 +311,8 @@ pub(super) async fn query(
                 ..header(context, revision, term, index)
             };
             let parts = parts_of_rows(header, columns, rows, end);
-            let replies = queries.in_parts(parts, charge)?;
+            // It is committed, so nothing may refuse its rows any more, as for want of memory.
+            let replies = of_charged_parts(parts, charge);
             let replies = Queries::reading(replies, Cancel::new());
             return Ok(respond_applied(replies, index));
         }
@@ -358,9 +380,7 @@ async fn commit(
         Err(Refusal::Conflict { .. } | Refusal::Compacted { .. }) => Ok(None),
         Err(Refusal::Index(IndexRefusal::Dropped)) => Ok(None),
         Err(Refusal::TooLarge { .. } | Refusal::TooManyWrites { .. }) => {
-            let text =
-                "the query writes more than a transaction may: write in several, as with LIMIT";
-            Err(Fault::Invalid(text).into())
+            Err(Fault::Invalid(WRITES_TOO_MUCH).into())
         }
         Err(refusal) => Err(status(refusal)),
     }

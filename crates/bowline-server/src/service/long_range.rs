@@ -158,6 +158,7 @@ pub(super) async fn range(
         tail,
         length,
         parts,
+        unsent_keys: measured.count.saturating_sub(measured.sent),
     };
     let mut answer = Answer::of_read(pb::RangeResponse::default(), &point);
     answer.long = Some(long);
@@ -174,14 +175,15 @@ async fn open(
     let client = &context.client;
     // Checked in the state that is read.
     let take = || {
-        let check = client.by(caller);
-        check
-            .check(|each| each(Need::read(&op.key, &op.range_end)))
-            .map_err(status)?;
-        match op.revision {
-            Revision::ZERO => Ok(client.db().snapshot()),
-            revision => client.db().snapshot_at(revision).map_err(status),
-        }
+        let reader = client.by(caller);
+        let taken = reader.take_if(
+            &|each| each(Need::read(&op.key, &op.range_end)),
+            |db| match op.revision {
+                Revision::ZERO => Ok(db.snapshot()),
+                revision => db.snapshot_at(revision),
+            },
+        );
+        taken.map_err(status)
     };
     if level == ReadLevel::Lease && client.holds_lease() {
         let point = client.read_barrier(ReadLevel::Eventual).await;
@@ -343,6 +345,8 @@ fn read_whole(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Option<Whole
 struct Measured {
     /// The bytes of its keys in a reply.
     bytes: u64,
+    /// The number of them.
+    sent: u64,
     /// The count up to the limit.
     count: u64,
     more: bool,
@@ -385,6 +389,7 @@ fn measure(snapshot: &Snapshot, op: &RangeOp) -> bowline::Result<Measured> {
         measured.count += 1;
         if passes(op, &entry) {
             left -= 1;
+            measured.sent += 1;
             let value_bytes = if op.keys_only { 0 } else { value_bytes };
             measured.bytes += field_bytes(key_value_bytes(entry, value_bytes)) as u64;
         }
@@ -511,6 +516,8 @@ pub(crate) struct LongReply {
     /// The length of the message.
     length: u32,
     pub(crate) parts: Stepwise<pb::RangeResponse>,
+    /// The number of keys that are only counted.
+    pub(crate) unsent_keys: u64,
 }
 
 /// The slot in which a service leaves a long reply for the transport.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bowline::Revision;
-use bowline_cluster::{LocalClient, blocking};
+use bowline_cluster::{Error, LocalClient, ReadLevel, blocking};
 use bowline_proto::etcdserverpb as pb;
-use bowline_replica::{AlarmKind, Command, Need};
+use bowline_replica::{AlarmKind, Command, Need, Refusal};
 use pb::alarm_request::AlarmAction;
 use pb::downgrade_request::DowngradeAction;
 use pb::maintenance_server::Maintenance;
@@ -44,6 +44,16 @@ impl MaintenanceService {
         .await;
         let hashed = hashed.map_err(|error| Fault::Internal(error.to_string()))?;
         hashed.map_err(status)
+    }
+
+    /// Waits until this member has heard of each alarm that was raised or ended before. One whose data differs, or is being
+    /// replaced, goes by what it knows: otherwise it could not tell its own alarm.
+    async fn hear_of_alarms(&self) -> Result<(), Status> {
+        let barrier = self.context.client.read_barrier(ReadLevel::Linearizable);
+        match barrier.await {
+            Ok(_) | Err(Error::Repairing | Error::Refused(Refusal::Corrupt)) => Ok(()),
+            Err(error) => Err(status(error)),
+        }
     }
 
     fn alarms(&self, wanted: Wanted) -> Vec<pb::AlarmMember> {
@@ -97,6 +107,7 @@ impl Maintenance for MaintenanceService {
         request: Request<pb::AlarmRequest>,
     ) -> Result<Response<pb::AlarmResponse>, Status> {
         check(&self.context, request.metadata())?;
+        self.hear_of_alarms().await?;
         let caller = self.context.caller_of(request.metadata()).await?;
         let client = self.context.client.by(&caller);
         client.check_user().map_err(status)?;
@@ -122,15 +133,14 @@ impl Maintenance for MaintenanceService {
         if let Wanted::Only(kind) = wanted {
             let member = request.member_id;
             let was_raised = self.context.client.alarms().contains(&(member, kind));
-            if was_raised != is_raised {
-                let command = Command::Alarm {
-                    member,
-                    kind,
-                    is_raised,
-                };
-                let applied = client.execute(command).await;
-                applied.map_err(status)?.reply.result.map_err(status)?;
-            }
+            // Also where it changes nothing: another member may have changed the alarm in between.
+            let command = Command::Alarm {
+                member,
+                kind,
+                is_raised,
+            };
+            let applied = client.execute(command).await;
+            applied.map_err(status)?.reply.result.map_err(status)?;
             // An alarm that was raised before is included.
             if was_raised || is_raised {
                 changed.push(alarm(member, kind));
@@ -260,8 +270,9 @@ impl Maintenance for MaintenanceService {
         if now.leader != Some(now.member_id) {
             return Err(Fault::NotLeader.into());
         }
-        let target = request.into_inner().target_id;
-        let moved = self.context.client.move_leader(target);
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let client = self.context.client.by(&caller);
+        let moved = client.move_leader(request.into_inner().target_id);
         moved.await.map_err(status)?;
         Ok(Response::new(pb::MoveLeaderResponse::default()))
     }

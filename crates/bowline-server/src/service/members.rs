@@ -30,8 +30,10 @@ impl Members for MembersService {
         request: Request<pb::MemberRepairRequest>,
     ) -> Result<Response<pb::MemberRepairReply>, Status> {
         check(&self.context, request.metadata())?;
+        let caller = self.context.caller_of(request.metadata()).await?;
         let client = &self.context.client;
-        let repaired = client.member_repair(request.into_inner().id).await;
+        let asked = client.by(&caller);
+        let repaired = asked.member_repair(request.into_inner().id).await;
         repaired.map_err(status)?;
         // Not a read barrier: this member may be the one that is repaired.
         let known = client.status();

@@ -32,6 +32,7 @@ mod roles;
 mod snapshot;
 mod store;
 mod stream;
+mod unsent;
 mod watch;
 
 pub(crate) use answer::{Answer, Terms};
@@ -53,6 +54,7 @@ pub(crate) use quotas::QuotasService;
 pub(crate) use reflection::Reflection;
 pub(crate) use roles::RolesService;
 pub(crate) use store::StoreService;
+pub(crate) use unsent::{Counting, UnsentKeys};
 pub(crate) use watch::WatchService;
 
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! `bowline.v1.Quotas`: the quotas of prefixes.
 //!
-//! Changes are commands; the list is of a state that is not older than the call.
+//! Changes are commands; the list is of a state that is not older than the call, and so is the right to see it.
 
 use std::sync::Arc;
 
 use bowline_cluster::{Applied, ReadLevel};
 use bowline_proto::v1 as pb;
-use bowline_replica::{QuotaChange, QuotaLimits};
+use bowline_replica::{Need, QuotaChange, QuotaLimits};
 use bytes::Bytes;
 use pb::quotas_server::Quotas;
 use tonic::metadata::MetadataMap;
@@ -76,7 +76,11 @@ impl Quotas for QuotasService {
             known.term,
             known.applied_index,
         );
-        let quotas = client.quotas().into_iter().map(|quota| pb::Quota {
+        let quotas = client.quotas();
+        let caller = self.context.caller_of(request.metadata()).await?;
+        let checked = client.by(&caller).check(|each| each(Need::Root));
+        checked.map_err(status)?;
+        let quotas = quotas.into_iter().map(|quota| pb::Quota {
             prefix: Bytes::from(quota.prefix),
             limits: Some(pb::QuotaLimits {
                 keys: quota.limits.keys,

@@ -24,6 +24,7 @@ use tonic::{Response, Status};
 
 use super::etcd_range::{Beyond, range_of};
 use super::stream::{Stepwise, stepwise};
+use super::unsent::UnsentKeys;
 use crate::context::{Context, respond_read};
 use crate::convert;
 use crate::memory::{Charge, current_account};
@@ -57,16 +58,17 @@ pub(super) async fn stream(
         return Err(Fault::Unsupported(text).into());
     }
     let point = context.client.read_barrier(level).await.map_err(status)?;
-    let client = context.client.by(caller);
-    client
-        .check(|each| each(Need::read(&op.key, &op.range_end)))
-        .map_err(status)?;
-    let db = context.client.db();
-    let newest = db.revision();
-    let snapshot = match op.revision {
-        Revision::ZERO => db.snapshot(),
-        revision => db.snapshot_at(revision).map_err(status)?,
-    };
+    // In the state that is read.
+    let reader = context.client.by(caller);
+    let taken = reader.take_if(&|each| each(Need::read(&op.key, &op.range_end)), |db| {
+        let newest = db.revision();
+        let snapshot = match op.revision {
+            Revision::ZERO => db.snapshot(),
+            revision => db.snapshot_at(revision)?,
+        };
+        Ok((newest, snapshot))
+    });
+    let (newest, snapshot) = taken.map_err(status)?;
     let header = match op.revision {
         Revision::ZERO => context.header(snapshot.revision(), point.term),
         _ => context.header(newest, point.term),
@@ -78,10 +80,13 @@ pub(super) async fn stream(
     let beyond = Beyond::new(context, &op, &snapshot);
     let count = move |from: &[u8]| Ok(beyond.count(from)?.count);
     let mut parts = Parts::new(entries, &op, bytes_target, count);
+    let unsent = UnsentKeys::default();
+    let counted = unsent.clone();
     let step = move || match parts.next_part() {
         Ok(Some(mut part)) => {
             if parts.is_done {
                 part.header = header;
+                counted.add(parts.unsent);
             }
             Some(Ok(pb::RangeStreamResponse {
                 range_response: Some(part),
@@ -91,7 +96,9 @@ pub(super) async fn stream(
         Err(status) => Some(Err(status)),
     };
     let replies = stepwise(context.long_reads.clone(), step, charge);
-    Ok(respond_read(replies, &point))
+    let mut response = respond_read(replies, &point);
+    unsent.leave_in(&mut response);
+    Ok(response)
 }
 
 /// Splits entries into parts.
@@ -107,6 +114,8 @@ struct Parts<I: Iterator, C> {
     keys_max: u64,
     bytes_target: usize,
     count: u64,
+    /// The number of keys that are only counted, in the last part.
+    unsent: u64,
     is_done: bool,
 }
 
@@ -128,6 +137,7 @@ where
             keys_max: FIRST_KEYS,
             bytes_target,
             count: 0,
+            unsent: 0,
             is_done: false,
         }
     }
@@ -169,7 +179,8 @@ where
         }
         self.is_done = true;
         if let Some(beyond) = self.entries.next() {
-            self.count += (self.count_from)(&beyond.map_err(status)?.key)?;
+            self.unsent = (self.count_from)(&beyond.map_err(status)?.key)?;
+            self.count += self.unsent;
         }
         part.more = is_cut && !self.count_only;
         part.count = self.count as i64;

@@ -72,22 +72,22 @@ pub(super) async fn open(
     let caller = context.caller_of(metadata).await?;
     let point = client.read_barrier(level).await.map_err(status)?;
     // In the state that is read.
-    client.by(&caller).check(needs).map_err(status)?;
-    let newest = client.db().snapshot();
+    let taken = client.by(&caller).take_if(needs, |db| {
+        let newest = db.snapshot();
+        let at = newest.revision();
+        match revision {
+            0 => Ok((at, newest)),
+            revision => Ok((at, db.snapshot_at(Revision::new(revision))?)),
+        }
+    });
+    let (newest, snapshot) = taken.map_err(status)?;
     let header = pb::Header {
         read_level: convert::read_level(point.level).into(),
         read_revision: match revision {
-            0 => newest.revision().get(),
+            0 => newest.get(),
             revision => revision,
         },
-        ..header(context, newest.revision(), point.term, point.applied_index)
-    };
-    let snapshot = match revision {
-        0 => newest,
-        revision => client
-            .db()
-            .snapshot_at(Revision::new(revision))
-            .map_err(status)?,
+        ..header(context, newest, point.term, point.applied_index)
     };
     Ok(Opened {
         snapshot,

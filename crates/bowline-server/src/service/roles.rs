@@ -142,9 +142,14 @@ mod tests {
     use bowline_client::auth::{Access, KindPermission};
     use bowline_client::graph::{Block, BlockId, Edge};
     use bowline_client::{Client, Error};
+    use bowline_proto::etcdserverpb as etcd;
     use bowline_replica::Caller;
+    use etcd::auth_server::Auth;
+    use pb::quotas_server::Quotas;
+    use tonic::Code;
 
     use super::*;
+    use crate::service::QuotasService;
     use crate::test_server::TestServer;
 
     /// A server with authentication, with a root and with `ann`, who has the role `r`; their clients.
@@ -256,6 +261,38 @@ mod tests {
         );
         assert_eq!(ann.auth().role_kinds("r").await.unwrap(), []);
         drop((graph, root, ann));
+        server.shutdown().await;
+    }
+
+    /// The right was asked for before the member caught up, and not again: a member that lagged listed what was added after
+    /// a revocation to the user who had lost the role root.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn lists_for_root_ask_for_the_right_in_the_state_that_they_show() {
+        fn by<T>(token: &str, message: T) -> Request<T> {
+            let mut request = Request::new(message);
+            let metadata = request.metadata_mut();
+            metadata.insert("token", token.parse().unwrap());
+            request
+        }
+        let (server, root, ann) = start().await;
+        let context = server.context();
+        let token = context.log_in("ann".to_owned(), "p".to_owned()).await;
+        let token = token.unwrap();
+        // The services, without what is asked before them.
+        let auth = AuthService::new(context.clone());
+        let quotas = QuotasService::new(context.clone());
+        let users = auth.user_list(by(&token, etcd::AuthUserListRequest::default()));
+        let roles = auth.role_list(by(&token, etcd::AuthRoleListRequest::default()));
+        let listed = quotas.list(by(&token, pb::QuotaListRequest::default()));
+        let refused = [
+            users.await.map(drop),
+            roles.await.map(drop),
+            listed.await.map(drop),
+        ];
+        for refused in refused {
+            assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied);
+        }
+        drop((root, ann));
         server.shutdown().await;
     }
 

@@ -97,6 +97,9 @@ const WAITING_MAX: usize = 2;
 /// The memory of a part with many ids, for each byte of its encoding: each id is an allocation.
 const HELD_FACTOR: usize = 4;
 
+/// The memory of a part that was charged before, for each byte of its encoding: as rows, and as a message.
+const CHARGED_FACTOR: usize = 2;
+
 /// The longest time in which a client may take nothing.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
@@ -274,26 +277,56 @@ where
     I: Iterator<Item = T> + Send + 'static,
     K: Send + 'static,
 {
+    let mut parts = parts.map(move |part| {
+        let bytes = HELD_FACTOR * part.encoded_len();
+        Waiting::new(part, &account, bytes)
+    });
+    // The first ones are charged before there is a reply.
+    let first = parts.by_ref().take(WAITING_MAX);
+    let first = first.collect::<Result<Vec<_>, Status>>()?;
+    let others = parts.map(|part| part.unwrap_or_else(Waiting::failed));
+    Ok(handed_over(timeout, first.into_iter().chain(others), kept))
+}
+
+/// A reply whose parts were charged before there was one, with [`CHARGED_FACTOR`]: none of them is refused. Each has its
+/// share of the charge.
+pub(super) fn of_charged_parts<T, I>(parts: I, charge: Charge) -> Replies<T>
+where
+    T: Message + 'static,
+    I: Iterator<Item = T> + Send + 'static,
+{
+    let mut charge = charge;
+    let parts = parts.map(move |part| {
+        let share = charge.split(CHARGED_FACTOR * part.encoded_len());
+        Waiting {
+            part: Ok(part),
+            _charge: Some(share),
+        }
+    });
+    handed_over(STALL_MAX, parts, ())
+}
+
+/// Hands parts over, each when there is room for it, up to the first one that is an error.
+fn handed_over<T, I, K>(timeout: Duration, parts: I, kept: K) -> Replies<T>
+where
+    T: Send + 'static,
+    I: Iterator<Item = Waiting<T>> + Send + 'static,
+    K: Send + 'static,
+{
     let (replies, receiver) = mpsc::channel(WAITING_MAX);
     let mut parts = parts.peekable();
-    let waiting = move |part: T, account: &Arc<Account>| {
-        let bytes = HELD_FACTOR * part.encoded_len();
-        Waiting::new(part, account, bytes)
-    };
     // Most replies have one part, for which no task is needed.
     while replies.capacity() > 0 {
         let Some(part) = parts.next() else {
-            return Ok(Replies(receiver));
+            return Replies(receiver);
         };
         // There is room, and the receiver exists.
-        let _ = replies.try_send(waiting(part, &account)?);
+        let _ = replies.try_send(part);
     }
     if parts.peek().is_some() {
         tokio::spawn(async move {
             for part in parts {
-                let part = waiting(part, &account);
-                let is_refused = part.is_err();
-                let part = part.unwrap_or_else(Waiting::failed);
+                let is_refused = part.part.is_err();
                 let sent = send_in_time(&replies, part, timeout).await;
                 if is_refused || sent.is_err() {
                     break;
@@ -302,7 +335,7 @@ where
             drop(kept);
         });
     }
-    Ok(Replies(receiver))
+    Replies(receiver)
 }
 
 #[cfg(test)]
@@ -393,6 +426,29 @@ mod tests {
         assert!(parts.next().await.unwrap().is_ok());
         assert!(parts.next().await.unwrap().is_ok());
         assert!(parts.next().await.unwrap().is_err());
+        assert!(parts.next().await.is_none());
+        assert_eq!(account.used(), 0);
+    }
+
+    /// They were charged a second time when they were sent, after what they tell of was done: it was refused.
+    #[tokio::test]
+    async fn parts_that_were_charged_before_are_not_refused_and_give_back_what_they_hold() {
+        let account = account();
+        let part = "v".repeat(9_000);
+        let charge = Charge::of(&account, 99_000).unwrap();
+        let parts = std::iter::repeat_n(part.clone(), 5);
+        let mut parts = of_charged_parts(parts, charge);
+        assert_eq!(account.used(), 99_000);
+        for left in (0..5).rev() {
+            assert_eq!(parts.next().await.unwrap().unwrap(), part);
+            // The parts that are left are charged, and this one is not any more.
+            let used = account.used();
+            assert!(used >= left * CHARGED_FACTOR * 9_000, "{left}: {used}");
+            assert!(
+                used <= 99_000 - (5 - left) * CHARGED_FACTOR * 9_000,
+                "{left}: {used}"
+            );
+        }
         assert!(parts.next().await.is_none());
         assert_eq!(account.used(), 0);
     }

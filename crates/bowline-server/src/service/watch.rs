@@ -17,6 +17,7 @@ use super::{Terms, check_member};
 use crate::audit::WatchAudit;
 use crate::context::Context;
 use crate::metrics::Method;
+use crate::status::status;
 use crate::watch::{WatchMessage, WatchRights, WatchSession, WatchStream};
 
 /// The watch service.
@@ -30,9 +31,10 @@ impl WatchService {
         WatchService { context }
     }
 
-    /// Opens a client's watches.
+    /// Opens a client's watches. None are opened at a member whose data may be wrong: others have it.
     pub(crate) fn open(context: &Arc<Context>, terms: &Terms) -> Result<WatchSession, Status> {
         check_member(context, terms.needs_leader)?;
+        context.client.check_reading().map_err(status)?;
         let client = context.client.clone();
         let rights = match context.known_caller(&terms.credentials) {
             Some(caller) => WatchRights::of(client, caller),

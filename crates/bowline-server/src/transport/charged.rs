@@ -10,18 +10,21 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
 
-use crate::rates::{Principal, Rates};
-use crate::service::{EncodedReply, LongReply};
+use crate::rates::{Principal, Rates, UNSENT_KEY_BYTES};
+use crate::service::{EncodedReply, LongReply, UnsentKeys};
 
-/// A reply, whose bytes are charged as they are taken. What the service left for the transport is charged at once.
+/// A reply, whose bytes and counted keys are charged as they are taken. What the service left for the transport is charged
+/// at once.
 pub(super) fn reply(
-    response: Response<Body>,
+    mut response: Response<Body>,
     rates: &Arc<Rates>,
     principal: Principal,
 ) -> Response<Body> {
+    let unsent = UnsentKeys::taken_from(&mut response);
     let left = LongReply::bytes_in(&response).or_else(|| EncodedReply::bytes_in(&response));
     if let Some(bytes) = left {
-        rates.charge(&principal, bytes);
+        let unsent = unsent_bytes(unsent.as_ref());
+        rates.charge(&principal, bytes.saturating_add(unsent));
         return response;
     }
     let rates = rates.clone();
@@ -30,14 +33,23 @@ pub(super) fn reply(
             inner,
             rates,
             principal,
+            unsent,
         })
     })
+}
+
+/// What the keys count for that were only counted since the last call.
+fn unsent_bytes(unsent: Option<&UnsentKeys>) -> u64 {
+    let keys = unsent.map_or(0, UnsentKeys::take);
+    keys.saturating_mul(UNSENT_KEY_BYTES)
 }
 
 struct ChargedReply {
     inner: Body,
     rates: Arc<Rates>,
     principal: Principal,
+    /// The keys that the service counts without sending them.
+    unsent: Option<UnsentKeys>,
 }
 
 impl HttpBody for ChargedReply {
@@ -53,7 +65,9 @@ impl HttpBody for ChargedReply {
         if let Some(Ok(frame)) = &polled
             && let Some(data) = frame.data_ref()
         {
-            this.rates.charge(&this.principal, data.remaining() as u64);
+            let unsent = unsent_bytes(this.unsent.as_ref());
+            let bytes = unsent.saturating_add(data.remaining() as u64);
+            this.rates.charge(&this.principal, bytes);
         }
         Poll::Ready(polled)
     }

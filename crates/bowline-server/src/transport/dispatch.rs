@@ -33,6 +33,7 @@ use tonic_health::pb::health_server::HealthServer;
 use super::audited::{self, Heard};
 use super::bodies::{ReplyBody, ReplyKind, RequestBody};
 use super::charged;
+use super::deadline;
 use super::rights::right_of;
 use super::tallied::{self, CallBody, TalliedRequest, code_in};
 use crate::audited::SharedDetails;
@@ -287,6 +288,7 @@ impl Dispatch {
         });
         let request = request.map(|body| body.heard_by(heard));
         let right = right_of(method);
+        let timeout = deadline::timeout_in(request.headers());
         let limited = match &self.context.rates {
             Some(rates) if method.is_limited() => {
                 let metadata = MetadataMap::from_headers(request.headers().clone());
@@ -294,7 +296,7 @@ impl Dispatch {
             }
             _ => None,
         };
-        let call = match right.is_checked_later() || !self.context.client.are_users_enabled() {
+        let call = match right.is_checked_later(&self.context) {
             true => self.serve(method, request),
             false => {
                 let (context, headers) = (self.context.clone(), request.headers().clone());
@@ -313,12 +315,19 @@ impl Dispatch {
                 let (context, account) = (self.context.clone(), self.account.clone());
                 Box::pin(async move {
                     match context.admit(&credentials, &account) {
-                        Ok(Some(principal)) => Ok(charged::reply(call.await?, &rates, principal)),
-                        Ok(None) => call.await,
+                        // What a watch sends is not charged.
+                        Ok(Some(principal)) if method != Method::Watch => {
+                            Ok(charged::reply(call.await?, &rates, principal))
+                        }
+                        Ok(_) => call.await,
                         Err(fault) => Ok(Status::from(fault).into_http()),
                     }
                 })
             }
+        };
+        let call = match timeout {
+            None => call,
+            Some(timeout) => deadline::call(call, method.kind(), timeout),
         };
         let call = match audit {
             None => call,

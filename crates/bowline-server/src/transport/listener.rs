@@ -39,8 +39,8 @@ pub(crate) struct ConnectionOptions {
     pub(crate) unread_timeout: Duration,
     /// The most calls that a client may reset within ten seconds.
     pub(crate) resets_max: u32,
-    /// The interval of pings on a silent connection.
-    pub(crate) keep_alive_interval: Duration,
+    /// The interval of pings on a silent connection; `None` without pings.
+    pub(crate) keep_alive_interval: Option<Duration>,
     /// The timeout of a ping's answer.
     pub(crate) keep_alive_timeout: Duration,
     /// The time for calls under way to finish when the server stops.
@@ -274,7 +274,7 @@ fn builder(
         .max_buf_size((options.header_bytes_max as usize).max(HTTP1_BUFFER_MIN))
         .header_read_timeout(options.partial_timeout);
     let (connection_window, keep_alive_interval) = match side {
-        Side::Client => (front::CONNECTION_WINDOW, Some(options.keep_alive_interval)),
+        Side::Client => (front::CONNECTION_WINDOW, options.keep_alive_interval),
         // The front sends the pings.
         Side::Relay => (front::RELAY_WINDOW, None),
     };

@@ -6,6 +6,7 @@
 mod audited;
 mod bodies;
 mod charged;
+mod deadline;
 mod dispatch;
 mod executor;
 mod listener;

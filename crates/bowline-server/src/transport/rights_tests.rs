@@ -374,9 +374,12 @@ fn lets_in(method: Method, caller: &str) -> bool {
     let is_for_any_user = matches!(method, Method::LeaseGrant | Method::MsLeaseGrant);
     match (right_of(method), caller) {
         (Right::Nothing, _) | (_, "root") => true,
-        (_, "nobody" | "wrong") => false,
+        (_, "wrong") => false,
+        // It tells anybody whether users are asked for.
+        _ if method == Method::AuthStatus => true,
+        (_, "nobody") => false,
         (Right::User, _) => true,
-        (Right::Root, _) => false,
+        (Right::Root | Right::RootHere, _) => false,
         (Right::OfRequest, "rich") => !matches!(
             method,
             // Of root alone, as they are asked here.

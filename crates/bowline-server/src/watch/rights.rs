@@ -1,8 +1,8 @@
 //! [`WatchRights`]: whether a client may watch what it asks for, now and after each change of users.
 //!
-//! A watch needs the right to read its range when it is created. After a change of users, every stream with a watch that
-//! its caller may not have any more ends; so does every stream of nobody once authentication is enabled. The client opens
-//! its stream anew, and is refused what it may not watch.
+//! A watch needs the right to read its range when it is created; before one is refused to a user, the member catches up.
+//! After a change of users, every stream with a watch that its caller may not have any more ends; so does every stream of
+//! nobody once authentication is enabled. The client opens its stream anew, and is refused what it may not watch.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context as TaskContext, Poll};
 
-use bowline_cluster::LocalClient;
+use bowline_cluster::{LocalClient, ReadLevel};
 use bowline_replica::{Caller, Need};
 use parking_lot::Mutex;
 use tonic::Status;
@@ -33,6 +33,12 @@ pub(crate) struct Granted {
 }
 
 impl Granted {
+    /// The number of ranges.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.ranges.lock().len()
+    }
+
     /// Whether all of it is allowed still.
     pub(super) fn is_allowed(&self, client: &LocalClient) -> bool {
         let Some(caller) = self.caller.get() else {
@@ -122,6 +128,20 @@ impl WatchRights {
         Poll::Ready(())
     }
 
+    /// Waits for what the cluster has agreed on, before something is refused to a user. Returns whether that is of use.
+    pub(super) fn catch_up(&mut self) -> bool {
+        let Known::Caller(caller @ Caller::User(_)) = &self.known else {
+            return false;
+        };
+        let (client, caller) = (self.client.clone(), caller.clone());
+        self.known = Known::Sought(Box::pin(async move {
+            // Without a leader, what this member knows counts.
+            let _ = client.read_barrier(ReadLevel::Linearizable).await;
+            Ok(caller)
+        }));
+        true
+    }
+
     /// Refuses a watch that the caller may not have.
     pub(super) fn check(&self, key: &[u8], range_end: &[u8]) -> Result<(), Status> {
         match &self.known {
@@ -135,15 +155,19 @@ impl WatchRights {
         }
     }
 
-    /// A watch was created.
-    pub(super) fn created(&self, id: i64, key: &[u8], range_end: &[u8]) {
-        if let Known::Caller(Caller::User(_)) = &self.known {
-            let range = (key.to_vec(), range_end.to_vec());
-            self.granted.ranges.lock().insert(id, range);
-        }
+    /// Grants a watch that is about to be created, or refuses it as [`WatchRights::check`] does. The lock is held from the
+    /// check to the note: a change of users that the check has not seen is followed by a look at all ranges, which sees it.
+    pub(super) fn grant(&self, id: i64, key: &[u8], range_end: &[u8]) -> Result<(), Status> {
+        let Known::Caller(Caller::User(_)) = &self.known else {
+            return Ok(());
+        };
+        let mut ranges = self.granted.ranges.lock();
+        self.check(key, range_end)?;
+        ranges.insert(id, (key.to_vec(), range_end.to_vec()));
+        Ok(())
     }
 
-    /// A watch was cancelled.
+    /// A watch was cancelled, or not created.
     pub(super) fn cancelled(&self, id: i64) {
         if let Known::Caller(Caller::User(_)) = &self.known {
             self.granted.ranges.lock().remove(&id);

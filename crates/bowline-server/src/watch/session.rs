@@ -45,8 +45,12 @@ pub(crate) struct WatchSession {
     /// The memory of the watches.
     charge: Charge,
     rights: WatchRights,
-    /// Requests that came before the caller was known.
+    /// Requests that came before the caller was known, or while this member caught up.
     waiting: Vec<pb::WatchRequest>,
+    /// One before these that is refused if the caller may not have it once this member has caught up.
+    refused: Option<pb::WatchCreateRequest>,
+    /// What these requests are charged for.
+    waiting_bytes: usize,
     /// The lines of the watches in the audit log.
     audit: Option<WatchAudit>,
 }
@@ -74,6 +78,8 @@ impl WatchSession {
             next_id: 0,
             rights,
             waiting: Vec::new(),
+            refused: None,
+            waiting_bytes: 0,
             audit,
         }
     }
@@ -81,11 +87,19 @@ impl WatchSession {
     /// Does what a request asks for. The reply comes through [`WatchSession::poll`].
     pub(crate) fn handle(&mut self, request: pb::WatchRequest) {
         if self.rights.is_sought() {
-            self.waiting.push(request);
+            self.wait(request);
             return;
         }
         match request.request_union {
-            Some(RequestUnion::CreateRequest(create)) => self.create(&create),
+            Some(RequestUnion::CreateRequest(create)) => {
+                let permitted = self.permitted(&create);
+                // This member may not have applied yet what permits it.
+                if permitted.is_err() && self.rights.catch_up() {
+                    self.refused = self.hold(&create).then_some(create);
+                } else {
+                    self.create(&create, permitted);
+                }
+            }
             Some(RequestUnion::CancelRequest(cancel)) => {
                 let id = cancel.watch_id;
                 if let Some((key, bytes)) = self.watches.remove(&id) {
@@ -113,13 +127,12 @@ impl WatchSession {
         &mut self,
         task: &mut TaskContext<'_>,
     ) -> Poll<Result<Option<Delivery>, Status>> {
-        if self.rights.is_sought() && self.rights.poll_known(task).is_ready() {
+        // What goes on may have to wait once more.
+        while self.rights.is_sought() && self.rights.poll_known(task).is_ready() {
             if let Some(audit) = &mut self.audit {
                 audit.identify(self.rights.user());
             }
-            for request in std::mem::take(&mut self.waiting) {
-                self.handle(request);
-            }
+            self.go_on();
         }
         match self.queue.poll(task) {
             Poll::Ready(Taken::Message(mut delivery, has_room)) => {
@@ -149,11 +162,60 @@ impl WatchSession {
         }
     }
 
-    fn create(&mut self, request: &pb::WatchCreateRequest) {
+    /// Keeps a request until the caller is known.
+    fn wait(&mut self, request: pb::WatchRequest) {
+        // All others are a few bytes.
+        if let Some(RequestUnion::CreateRequest(create)) = &request.request_union
+            && !self.hold(create)
+        {
+            return;
+        }
+        self.waiting.push(request);
+    }
+
+    /// Charges a request that waits, or refuses it where there is no memory for it.
+    fn hold(&mut self, request: &pb::WatchCreateRequest) -> bool {
+        let keys_bytes = request.key.len() + request.range_end.len();
+        let bytes = keys_bytes + size_of_val(&request.filters[..]);
+        let is_held = self.charge.set(self.charge.bytes() + bytes).is_ok();
+        if is_held {
+            self.waiting_bytes += bytes;
+        } else {
+            self.create(request, Err(Fault::OutOfMemory.parts().1));
+        }
+        is_held
+    }
+
+    /// Does what the requests that waited ask for.
+    fn go_on(&mut self) {
+        let bytes = std::mem::take(&mut self.waiting_bytes);
+        // A release is never refused.
+        let _ = self.charge.set(self.charge.bytes() - bytes);
+        let waiting = std::mem::take(&mut self.waiting);
+        if let Some(create) = self.refused.take() {
+            let permitted = self.permitted(&create);
+            self.create(&create, permitted);
+        }
+        for request in waiting {
+            self.handle(request);
+        }
+    }
+
+    /// Whether the caller may have a watch, or why not.
+    fn permitted(&self, request: &pb::WatchCreateRequest) -> Result<(), Cow<'static, str>> {
+        let checked = self.rights.check(key_of(request), &request.range_end);
+        checked.map_err(|refused| reason_of(&refused))
+    }
+
+    fn create(
+        &mut self,
+        request: &pb::WatchCreateRequest,
+        permitted: Result<(), Cow<'static, str>>,
+    ) {
         if let Some(Err(full)) = self.audit.as_ref().map(WatchAudit::admit) {
             return self.refuse(full.message());
         }
-        let created = self.created(request);
+        let created = self.created(request, permitted);
         if let Some(audit) = &mut self.audit {
             match &created {
                 Ok(Some(id)) => audit.created(*id, request),
@@ -170,25 +232,28 @@ impl WatchSession {
     fn created(
         &mut self,
         request: &pb::WatchCreateRequest,
+        permitted: Result<(), Cow<'static, str>>,
     ) -> Result<Option<i64>, Cow<'static, str>> {
         if request.start_revision < 0 {
             return Err(Fault::Compacted.parts().1);
         }
-        if let Err(refused) = self.rights.check(&request.key, &request.range_end) {
-            // In etcd's form: a status, as its library writes one.
-            let (code, text) = (refused.code(), refused.message());
-            return Err(format!("rpc error: code = {code:?} desc = {text}").into());
-        }
-        let Some(span) = Span::new(&request.key, &request.range_end) else {
+        permitted?;
+        let (first, range_end) = (key_of(request), &request.range_end[..]);
+        let Some(span) = Span::new(first, range_end) else {
             return Err("mvcc: watcher range is empty".into());
         };
         let Some(id) = self.choose_id(request.watch_id) else {
             return Err("mvcc: duplicate watch ID provided on the WatchStream".into());
         };
         // The index of the shard has a copy of the keys.
-        let bytes = WATCH_BYTES + 2 * (request.key.len() + request.range_end.len());
+        let bytes = WATCH_BYTES + 2 * (first.len() + range_end.len());
         if self.charge.set(self.charge.bytes() + bytes).is_err() {
             return Err(Fault::OutOfMemory.parts().1);
+        }
+        // Before the watch is there: a change of users from now on looks at what it may see.
+        if let Err(refused) = self.rights.grant(id, first, range_end) {
+            let _ = self.charge.set(self.charge.bytes() - bytes);
+            return Err(reason_of(&refused));
         }
         let filters = |wanted: FilterType| request.filters.contains(&wanted.into());
         let wants = Wants {
@@ -201,9 +266,9 @@ impl WatchSession {
         let start = request.start_revision;
         if let Some(key) = self.shard.create(&self.state, id, span, start, wants) {
             self.watches.insert(id, (key, bytes));
-            self.rights.created(id, &request.key, &request.range_end);
             Ok(Some(id))
         } else {
+            self.rights.cancelled(id);
             let _ = self.charge.set(self.charge.bytes() - bytes);
             Ok(None)
         }
@@ -232,6 +297,20 @@ impl WatchSession {
     }
 }
 
+/// The first key of a watch. As in etcd, an empty one is the least that there is.
+fn key_of(request: &pb::WatchCreateRequest) -> &[u8] {
+    match &request.key[..] {
+        [] => &[0],
+        key => key,
+    }
+}
+
+/// A refusal in etcd's form: a status, as its library writes one.
+fn reason_of(refused: &Status) -> Cow<'static, str> {
+    let (code, text) = (refused.code(), refused.message());
+    format!("rpc error: code = {code:?} desc = {text}").into()
+}
+
 /// The status of a stream that has ended because this member cannot read its files. Where there are other voters it is
 /// `UNAVAILABLE`, with which clients go on at another member.
 fn for_elsewhere(status: Status, voters: usize) -> Status {
@@ -250,7 +329,180 @@ impl Drop for WatchSession {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
+    use bowline_replica::{Caller, Grant, Permission, Session, UsersChange};
+    use bytes::Bytes;
+
     use super::*;
+    use crate::memory::in_account;
+    use crate::test_server::TestServer;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    /// The right to read `k`.
+    fn permission() -> Permission {
+        Permission::Keys {
+            grant: Grant::Read,
+            key: b"k".to_vec(),
+            range_end: Vec::new(),
+        }
+    }
+
+    async fn change(server: &TestServer, change: UsersChange) {
+        let process = server.context().client.by(&Caller::Process);
+        let begun = Instant::now();
+        while let Err(error) = process.change_users(change.clone()).await {
+            assert!(begun.elapsed() < PATIENCE, "{error}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    async fn permit(server: &TestServer) {
+        let (role, permission) = ("r".to_owned(), permission());
+        change(server, UsersChange::GrantPermission { role, permission }).await;
+    }
+
+    /// A server with authentication, where `ann` has the role `r`, which permits nothing yet.
+    async fn with_users() -> TestServer {
+        let server = TestServer::start().await;
+        for name in ["root", "ann"] {
+            let (name, password) = (name.to_owned(), None);
+            change(&server, UsersChange::AddUser { name, password }).await;
+        }
+        let name = "r".to_owned();
+        change(&server, UsersChange::AddRole { name }).await;
+        for (user, role) in [("root", "root"), ("ann", "r")] {
+            let (user, role) = (user.to_owned(), role.to_owned());
+            change(&server, UsersChange::GrantRole { user, role }).await;
+        }
+        change(&server, UsersChange::Enable).await;
+        server
+    }
+
+    /// The rights of `ann`.
+    fn of_ann(server: &TestServer) -> WatchRights {
+        let ann = Arc::new(Session::without_token("ann", u64::MAX));
+        WatchRights::of(server.context().client.clone(), Caller::User(ann))
+    }
+
+    fn open(server: &TestServer, memory: &Arc<Memory>, rights: WatchRights) -> WatchSession {
+        let (watches, header) = (&server.context().watches, &server.context().reply_header);
+        WatchSession::new(watches, memory, header.clone(), false, rights, None)
+    }
+
+    fn create(key: impl Into<Bytes>) -> pb::WatchRequest {
+        let create = pb::WatchCreateRequest {
+            key: key.into(),
+            ..pb::WatchCreateRequest::default()
+        };
+        pb::WatchRequest {
+            request_union: Some(RequestUnion::CreateRequest(create)),
+        }
+    }
+
+    /// The next message, or the end.
+    async fn next(session: &mut WatchSession) -> Result<WatchMessage, Status> {
+        let next = std::future::poll_fn(|task| session.poll(task));
+        let next = tokio::time::timeout(PATIENCE, next).await;
+        let next = next.expect("a message in time")?;
+        Ok(next.expect("the stream goes on").message)
+    }
+
+    /// The right was checked before the watch was noted: the look at all notes after a revocation between the two did
+    /// not find it, and the watch went on.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_right_that_is_revoked_while_a_watch_is_created_ends_it() {
+        let server = with_users().await;
+        permit(&server).await;
+        let context = server.context().clone();
+        let rights = of_ann(&server);
+        let granted = rights.granted().clone();
+        let mut session = open(&server, &context.memory, rights);
+        // The shard is busy, as while its feed delivers events.
+        let shard = session.shard.clone();
+        let (release, released) = mpsc::channel::<()>();
+        let (held, is_held) = mpsc::channel();
+        let holding = std::thread::spawn(move || {
+            let _state = shard.state.lock();
+            held.send(()).unwrap();
+            let _ = released.recv();
+        });
+        is_held.recv().unwrap();
+        let creating = std::thread::spawn(move || {
+            session.handle(create("k"));
+            session
+        });
+        let begun = Instant::now();
+        while granted.count() == 0 {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "it is not noted before it is there"
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let (role, permission) = ("r".to_owned(), permission());
+        change(&server, UsersChange::RevokePermission { role, permission }).await;
+        context.watches.check_rights(&context.client);
+        drop(release);
+        holding.join().unwrap();
+        let mut session = creating.join().unwrap();
+        let end = loop {
+            match next(&mut session).await {
+                Ok(message) => assert!(message.created, "{message:?}"),
+                Err(status) => break status,
+            }
+        };
+        assert_eq!(end.code(), Code::PermissionDenied);
+    }
+
+    /// A member that had not applied a grant yet refused the watch, which etcd's clients do not ask for again.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_watch_is_refused_only_once_the_member_has_caught_up() {
+        let server = with_users().await;
+        let mut session = open(&server, &server.context().memory, of_ann(&server));
+        session.handle(create("k"));
+        session.handle(create("other"));
+        permit(&server).await;
+        let message = next(&mut session).await.unwrap();
+        assert!(message.created && !message.canceled, "{message:?}");
+        let message = next(&mut session).await.unwrap();
+        assert!(message.created && message.canceled, "{message:?}");
+        assert!(message.cancel_reason.contains("PermissionDenied"));
+        assert_eq!(session.charge.bytes(), WATCH_BYTES + 2);
+    }
+
+    /// Requests of a client whose token this member did not know yet were charged to nobody, 32 MiB of each stream.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn requests_that_wait_for_the_caller_are_charged() {
+        const KEY_BYTES: usize = 60_000;
+        let server = TestServer::start().await;
+        // Two such keys are within it, with what no connection is charged for.
+        let memory = Memory::new(1 << 20, 100_000);
+        let account = memory.account();
+        let (tell, caller) = tokio::sync::oneshot::channel::<Caller>();
+        let seek = Box::pin(async move { Ok::<_, Status>(caller.await.unwrap()) });
+        let rights = WatchRights::sought(server.context().client.clone(), seek);
+        let opened = in_account(&mut Some(account.clone()), || {
+            open(&server, &memory, rights)
+        });
+        let mut session = opened.0;
+        for (number, used) in [KEY_BYTES, 2 * KEY_BYTES, 2 * KEY_BYTES].iter().enumerate() {
+            session.handle(create(vec![b'k'; KEY_BYTES]));
+            assert_eq!(account.used(), *used, "{number}");
+        }
+        let message = next(&mut session).await.unwrap();
+        assert!(message.created && message.canceled, "{message:?}");
+        assert_eq!(message.cancel_reason, Fault::OutOfMemory.parts().1);
+        assert!(tell.send(Caller::Nobody).is_ok());
+        let message = next(&mut session).await.unwrap();
+        assert!(message.created && !message.canceled, "{message:?}");
+        // What waited is given back: there is one watch, and no room for the second.
+        assert_eq!(account.used(), WATCH_BYTES + 2 * KEY_BYTES);
+        drop(session);
+        assert_eq!(account.used(), 0);
+    }
 
     #[test]
     fn what_one_member_cannot_read_another_one_may() {

@@ -20,6 +20,7 @@
 //! | an alarm of no kind | is raised | is not |
 //! | the header of a reply about alarms | is not there | is there |
 //! | `hash_revision`, `storage_version`, quota and downgrade in replies | are not there | are there |
+//! | without space, a put in a transaction within a transaction | is taken | is refused (3.7.1) |
 //!
 //! *Between etcd and Bowline*:
 //!
@@ -28,13 +29,11 @@
 //! | a put that keeps the value or the lease of a key which its transaction has deleted: refused here | etcd looks only before the transaction whether the key is there; then its process ends |
 //! | a compaction to a revision at which a transaction has deleted a key and put it again, 3.6 | etcd takes what was put as well, and its process ends at the next read of the key; 3.4 keeps it, as here |
 //! | a compaction of revision 0, in a reply about hashes | told as none here: it compacts nothing |
-//! | without space, a put in a transaction within a transaction: taken by etcd, refused here | etcd looks at the list itself alone; here nothing is put without space, or an alarm would not keep the disk from filling |
 //! | the values of hashes | they cover what is stored, which is another format |
 //! | sizes, log indexes, ids, terms, what is left of a lease | a server's own |
 //! | the hash at the revision of a compaction | etcd gives away that of its compaction, when that is done; before 3.5 it refuses |
 //! | Lock and Campaign under a lease that has the key already: they put it again | so that a call which is given up takes back what it has put itself, not what a later one waits with or holds; etcd takes that away |
 //! | a resignation that names no lease | etcd grants one, which nobody uses |
-//! | users, roles, and authentication that is enabled | are not kept: refused here |
 //! | an update of a member to addresses that are none | etcd takes it, and the member is lost |
 //! | what exactly is wrong with bytes that are no message | each library has its own words |
 //! | a field of another type than its own, 3.7 | the library of etcd takes it for a field that nobody knows; here the message is refused, as by etcd before |

@@ -26,7 +26,7 @@ use tonic::transport::Channel;
 
 use crate::plain_http::get;
 use crate::support::{delete, put, range, start};
-use crate::tls::Certificates;
+use crate::tls::{AS_USERS, Certificates};
 use crate::users::{
     As, add_user, denied, enable, grant, log_in, nested, next, of_put, ok, permit, refusal,
 };
@@ -362,7 +362,7 @@ async fn those_about_passwords() {
 }
 
 /// Users without passwords, whom certificates stand for: root, and `alice` with everything under `a`.
-async fn enable_for_certificates(node: &LocalClient) {
+pub(crate) async fn enable_for_certificates(node: &LocalClient) {
     let grant_all = Permission::Keys {
         grant: Grant::ReadWrite,
         key: b"a".to_vec(),
@@ -418,7 +418,8 @@ async fn those_about_certificates() {
     let list = certificates.authority.revoke(&[&revoked]).unwrap();
     fs::write(certificates.path().join("list.pem"), list).unwrap();
     let list = certificates.file("list.pem");
-    let secure = certificates.start(&[("client-crl-file", &list)]).await;
+    let flags = [AS_USERS, ("client-crl-file", &*list)];
+    let secure = certificates.start(&flags).await;
     enable_for_certificates(&secure.server.client()).await;
     let tls = |name: &str| ClientTls::new(certificates.options(name)).unwrap();
     let (port, metrics) = (

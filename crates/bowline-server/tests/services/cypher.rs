@@ -11,7 +11,7 @@ use bowline_proto::v1 as pb;
 use pb::graph_client::GraphClient;
 use tonic::Code;
 
-use crate::support::{Running, start};
+use crate::support::{Running, start, start_with};
 
 async fn client(running: &Running) -> Client {
     let client = Client::builder().endpoints([running.address()]);
@@ -294,6 +294,61 @@ async fn limits_end_a_query_and_parts_are_bounded() {
     assert_eq!(
         graph.query(unknown).await.unwrap_err().code(),
         Code::InvalidArgument
+    );
+    running.server.shutdown().await.unwrap();
+}
+
+/// The rows of a query that writes were charged a second time after its commit. Where that was refused for want of memory,
+/// which says that nothing was written, the query was committed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_is_refused_for_its_answer_has_written_nothing() {
+    let running = start_with(&[], |config| config.max_connection_memory = 4 << 20).await;
+    let client = client(&running).await;
+    asked(&client, "CREATE (:start)").await;
+    let parameters = Attributes::from([("text".to_owned(), "v".repeat(750 << 10).into())]);
+    let mut written = 0;
+    for (rows, is_answered) in [(1, true), (8, false), (1, true)] {
+        let text = format!("CREATE (:n) WITH 1 AS a UNWIND range(1, {rows}) AS i RETURN $text");
+        match client.query(text, &parameters).await {
+            Ok(reply) => {
+                assert!(is_answered && reply.rows.len() == rows, "{rows} rows");
+                written += 1;
+            }
+            Err(Error::Other { code, .. }) => {
+                assert_eq!((code, is_answered), (Code::ResourceExhausted, false));
+            }
+            Err(other) => panic!("{other}"),
+        }
+        let count = asked(&client, "MATCH (n:n) RETURN count(n)").await;
+        assert_eq!(number(&count), written);
+    }
+}
+
+/// All that a query would write was held until its commit, and refused only then: with a text of a megabyte for each of many
+/// blocks, the memory of the server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_writes_too_much_ends_before_it_holds_it() {
+    let running = start(&[]).await;
+    let client = client(&running).await;
+    asked(&client, "CREATE (:a)").await;
+    let big = "x".repeat(1 << 20);
+    let parameters = Attributes::from([("big".to_owned(), big.as_str().into())]);
+    for text in [
+        "UNWIND range(1, 200) AS i CREATE (:a {t: $big})",
+        "MATCH (a:a) UNWIND range(1, 200) AS i CREATE (a)-[:to {t: $big}]->(:a)",
+    ] {
+        let refused = client.query(text, &parameters).await.unwrap_err();
+        let is_told = refused
+            .to_string()
+            .contains("writes more than a transaction may");
+        assert!(is_told, "{refused}");
+    }
+    // What fits is written.
+    let one = client.query("CREATE (:a {t: $big})", &parameters);
+    assert_eq!(one.await.unwrap().effects.blocks_created, 1);
+    assert_eq!(
+        number(&asked(&client, "MATCH (n:a) RETURN count(n)").await),
+        2
     );
     running.server.shutdown().await.unwrap();
 }

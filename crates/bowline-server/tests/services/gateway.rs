@@ -17,7 +17,7 @@ use crate::plain_http::get;
 use crate::support::{Running, put, start};
 
 /// Sends a request of HTTP/1.1 with this body.
-async fn sent(running: &Running, path: &str, body: &str) -> TcpStream {
+pub(crate) async fn sent(running: &Running, path: &str, body: &str) -> TcpStream {
     sent_with(running, path, "", body).await
 }
 
@@ -45,7 +45,17 @@ pub(crate) async fn post_as(
     body: &str,
 ) -> (u16, String) {
     let line = token.map(|token| format!("authorization: {token}\r\n"));
-    let mut stream = sent_with(running, path, &line.unwrap_or_default(), body).await;
+    post_with(running, path, &line.unwrap_or_default(), body).await
+}
+
+/// [`post`] with further lines of the head.
+pub(crate) async fn post_with(
+    running: &Running,
+    path: &str,
+    lines: &str,
+    body: &str,
+) -> (u16, String) {
+    let mut stream = sent_with(running, path, lines, body).await;
     let mut reply = String::new();
     stream.read_to_string(&mut reply).await.unwrap();
     let (head, body) = reply.split_once("\r\n\r\n").unwrap();
@@ -69,10 +79,10 @@ async fn watches(running: &Running) -> String {
 }
 
 /// A stream of lines, after its head.
-struct Lines(BufReader<TcpStream>);
+pub(crate) struct Lines(BufReader<TcpStream>);
 
 impl Lines {
-    async fn begin(stream: TcpStream) -> Lines {
+    pub(crate) async fn begin(stream: TcpStream) -> Lines {
         let mut lines = Lines(BufReader::new(stream));
         assert_eq!(lines.next().await, "HTTP/1.1 200 OK");
         while !lines.next().await.is_empty() {}
@@ -90,7 +100,7 @@ impl Lines {
     }
 
     /// The next line that is a message and not the length of a chunk.
-    async fn message(&mut self) -> Value {
+    pub(crate) async fn message(&mut self) -> Value {
         loop {
             let line = self.next().await;
             if line.starts_with('{') {
@@ -192,6 +202,19 @@ async fn a_stream_ends_with_its_reason() {
     // The last chunk, of no length.
     assert_eq!(lines.next().await, "");
     assert_eq!(lines.next().await, "0");
+}
+
+/// The time that a client gives was no concern of the gateway: a stream went on, and its client waited.
+#[tokio::test]
+async fn a_stream_ends_at_its_deadline() {
+    let running = start(&[]).await;
+    let body = r#"{"create_request":{"key":"aw=="}}"#;
+    let stream = sent_with(&running, "/v3/watch", "Grpc-Timeout: 1S\r\n", body).await;
+    let mut lines = Lines::begin(stream).await;
+    assert_eq!(lines.message().await["result"]["created"], json!(true));
+    let last = lines.message().await;
+    let expected = json!({"code": 4, "message": "context deadline exceeded"});
+    assert_eq!(last["error"], expected);
 }
 
 /// Calls are counted with those of gRPC, and metadata goes both ways.

@@ -12,6 +12,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::beside::{Served, both};
+use crate::gateway::post_with;
 use crate::support::{put, range, start};
 
 /// Longer than anything takes.
@@ -140,6 +141,34 @@ async fn a_call_that_is_given_up_leaves_no_key() {
         served.pass_another_lock().await;
         served.until_keys("n/", 1).await;
     }
+}
+
+/// The deadline of a call was read nowhere. A client that had left, and whose connection did not end, kept its place before
+/// all others.
+#[tokio::test]
+async fn a_wait_ends_at_its_deadline_and_leaves_no_key() {
+    let running = start(&[]).await;
+    let mut locks = LockClient::new(running.channel().await);
+    locks.lock(named("n", 0)).await.unwrap();
+    // The libraries of gRPC end a call themselves by then: by the gateway, the server has to.
+    let head = "Grpc-Timeout: 300m\r\n";
+    let waiting = post_with(&running, "/v3/lock/lock", head, r#"{"name":"bg=="}"#);
+    let ended = tokio::time::timeout(IN_TIME, waiting).await;
+    let (status, text) = ended.expect("an answer in time");
+    assert_eq!(status, 504, "{text}");
+    assert!(text.contains("context deadline exceeded"), "{text}");
+    let mut kv = running.kv().await;
+    let all = || pb::RangeRequest {
+        range_end: "n0".into(),
+        ..range("n/")
+    };
+    let alone = async {
+        while kv.range(all()).await.unwrap().into_inner().count > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let alone = tokio::time::timeout(IN_TIME, alone).await;
+    alone.expect("its key is gone");
 }
 
 /// A client that has lost patience asks again, and its first call is given up only then. That took the

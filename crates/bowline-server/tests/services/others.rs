@@ -1,10 +1,15 @@
 //! Leases, maintenance, and calls of unknown services.
 
+use std::time::{Duration, Instant};
+
 use bowline_proto::etcdserverpb as pb;
+use pb::maintenance_client::MaintenanceClient;
 use sha2::{Digest, Sha256};
 use tokio_stream::iter;
 use tonic::Code;
+use tonic::transport::Channel;
 
+use crate::leaderless::three;
 use crate::support::{put, range, start};
 
 #[tokio::test]
@@ -186,6 +191,55 @@ async fn a_downgrade_is_refused_as_etcd_refuses_versions_that_it_has_not() {
         (&*ended.version, ended.header.unwrap().revision),
         ("3.7", 1)
     );
+}
+
+/// A member decided by its own state whether an alarm was raised: one that had not heard of it told of none, and answered that
+/// it was ended, and nothing was.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alarm_is_ended_through_a_member_that_has_not_heard_of_it() {
+    use pb::alarm_request::AlarmAction::{self, Activate, Deactivate, Get};
+    /// In some of them the other member lags behind the one that leads.
+    const ROUNDS: usize = 50;
+    let place = tempfile::tempdir().unwrap();
+    let servers = three(&place).await;
+    let mut clients = Vec::new();
+    for server in &servers {
+        let url = format!("http://{}", server.addresses()[0]);
+        let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+        clients.push(MaintenanceClient::new(channel));
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // How many alarms the reply has. It is asked again while there is no leader.
+    let ask = async |number: usize, action: AlarmAction| {
+        let asked = pb::AlarmRequest {
+            action: action.into(),
+            member_id: 7,
+            alarm: pb::AlarmType::Nospace.into(),
+        };
+        let mut client = clients[number].clone();
+        loop {
+            match client.alarm(asked).await {
+                Ok(reply) => return reply.into_inner().alarms.len(),
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert_eq!(ask(0, Get).await, 0);
+    let leads = |number: &usize| {
+        let now = servers[*number].client().status();
+        now.leader == Some(now.member_id)
+    };
+    let first = (0..3).find(leads).unwrap_or(0);
+    let other = (first + 1) % 3;
+    for round in 0..ROUNDS {
+        ask(first, Activate).await;
+        ask(other, Deactivate).await;
+        assert_eq!(ask(first, Get).await, 0, "it was not ended in {round}");
+        ask(first, Activate).await;
+        assert_eq!(ask(other, Get).await, 1, "it was not told in {round}");
+        ask(first, Deactivate).await;
+    }
 }
 
 /// The hash is of what is sent, so a backup of rotten tables passed for a good one until it was restored.

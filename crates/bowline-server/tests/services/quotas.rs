@@ -1,14 +1,17 @@
 //! Quotas of prefixes and rates of principals, over gRPC and the gateway.
 
+use bowline_proto::etcdserverpb as pb;
 use bowline_proto::v1;
 use bowline_proto::v1::quotas_client::QuotasClient;
 use bowline_proto::v1::store_client::StoreClient;
-use tonic::{Code, Response, Status};
+use serde_json::json;
+use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::gateway::post;
-use crate::support::{put, range, start};
+use crate::gateway::{Lines, post, sent};
+use crate::support::{put, range, start, start_with};
+use crate::watches::Watching;
 
 fn refusal<T>(answer: Result<Response<T>, Status>) -> (Code, String) {
     match answer {
@@ -125,4 +128,139 @@ async fn what_was_read_delays_the_next_call() {
     };
     store.get(get()).await.unwrap();
     assert_eq!(refusal(store.get(get()).await).0, Code::ResourceExhausted);
+}
+
+/// A request that the front leaves to the libraries, as the name of its metadata is long.
+fn to_libraries<T>(message: T) -> Request<T> {
+    const NAME: &str = "x-metadata-with-a-name-that-is-longer-than-those-which-the-front-looks-at";
+    let mut request = Request::new(message);
+    let value = "1".parse().unwrap();
+    request.metadata_mut().insert(NAME, value);
+    request
+}
+
+/// Only a `Range` over gRPC was charged for the keys that it counts. A transaction, a stream, the gateway, and whatever the
+/// libraries serve counted any number of keys for nothing.
+#[tokio::test]
+async fn a_count_is_charged_on_every_way() {
+    const LIMITS: [(&str, &str); 3] = [
+        ("max-scanned-bytes-per-second", "1000"),
+        ("election-timeout", "200"),
+        ("heartbeat-interval", "20"),
+    ];
+    let counted = || pb::RangeRequest {
+        range_end: "l".into(),
+        count_only: true,
+        ..range("k")
+    };
+    // All but a few.
+    let limited = || pb::RangeRequest {
+        count_only: false,
+        keys_only: true,
+        limit: 2,
+        ..counted()
+    };
+    let txn = || pb::TxnRequest {
+        success: vec![pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestRange(counted())),
+        }],
+        ..pb::TxnRequest::default()
+    };
+    let mut running = start(&[]).await;
+    let mut kv = running.kv().await;
+    for number in 0..100 {
+        kv.put(put(&format!("k{number}"), "v")).await.unwrap();
+    }
+    drop(kv);
+    let by_gateway = r#"{"key":"aw==","range_end":"bA==","count_only":true}"#;
+    let in_txn = format!(r#"{{"success":[{{"request_range":{by_gateway}}}]}}"#);
+    for way in 0..9 {
+        // Without a debt.
+        running = running.restarted_with(&LIMITS).await;
+        let mut kv = running.kv().await;
+        let count = match way {
+            0 => kv.range(counted()).await.unwrap().into_inner().count,
+            1 => kv.range(limited()).await.unwrap().into_inner().count,
+            2 => {
+                kv.range(to_libraries(counted()))
+                    .await
+                    .unwrap()
+                    .into_inner()
+                    .count
+            }
+            3 => {
+                kv.range(to_libraries(limited()))
+                    .await
+                    .unwrap()
+                    .into_inner()
+                    .count
+            }
+            4 | 5 => {
+                let request = match way {
+                    4 => Request::new(txn()),
+                    _ => to_libraries(txn()),
+                };
+                let reply = kv.txn(request).await.unwrap().into_inner();
+                match &reply.responses[0].response {
+                    Some(pb::response_op::Response::ResponseRange(range)) => range.count,
+                    other => panic!("{other:?}"),
+                }
+            }
+            6 => {
+                let mut parts = kv.range_stream(counted()).await.unwrap().into_inner();
+                let mut count = 0;
+                while let Some(part) = parts.message().await.unwrap() {
+                    count += part.range_response.unwrap().count;
+                }
+                count
+            }
+            _ => {
+                let (path, body) = match way {
+                    7 => ("/v3/kv/range", by_gateway),
+                    _ => ("/v3/kv/txn", &in_txn[..]),
+                };
+                let (status, text) = post(&running, path, body).await;
+                assert_eq!(status, 200, "{text}");
+                assert!(text.contains(r#""count":"100""#), "{text}");
+                100
+            }
+        };
+        assert_eq!(count, 100, "way {way}");
+        // 6,400 bytes: more than five seconds of debt.
+        let (code, text) = refusal(kv.range(range("k")).await);
+        assert_eq!(code, Code::ResourceExhausted, "way {way}");
+        assert!(text.contains("1000 scanned bytes per second"), "{text}");
+    }
+}
+
+/// What a watch sends was charged where the libraries serve it, and in the gateway: other people's writes used up the rate of
+/// who watches.
+#[tokio::test]
+async fn what_a_watch_sends_is_not_charged() {
+    let limit = [("max-scanned-bytes-per-second", "1000")];
+    let running = start_with(&limit, |config| config.has_front = false).await;
+    let mut kv = running.kv().await;
+    let large = || put("k", &"v".repeat(20_000));
+    let mut watching = Watching::open(&running).await;
+    let create = pb::WatchCreateRequest {
+        key: "k".into(),
+        ..pb::WatchCreateRequest::default()
+    };
+    watching.create(create).await;
+    assert!(watching.next().await.created);
+    kv.put(large()).await.unwrap();
+    assert_eq!(watching.next().await.events.len(), 1);
+    assert_eq!(
+        refusal(kv.range(range("none")).await),
+        (Code::Ok, String::new())
+    );
+    let create = r#"{"create_request":{"key":"aw=="}}"#;
+    let mut lines = Lines::begin(sent(&running, "/v3/watch", create).await).await;
+    assert_eq!(lines.message().await["result"]["created"], json!(true));
+    kv.put(large()).await.unwrap();
+    assert!(lines.message().await["result"]["events"].is_array());
+    assert_eq!(
+        refusal(kv.range(range("none")).await),
+        (Code::Ok, String::new())
+    );
 }

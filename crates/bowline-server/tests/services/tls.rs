@@ -7,13 +7,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bowline_client::tls::{ClientOptions, ClientTls, KeyPairFiles};
-use bowline_client::{Client, KeyRange};
+use bowline_client::{Client, Error, KeyRange};
 use bowline_server::Server;
 use bowline_server::config::{Config, Layers};
 use bowline_testing::ports::free_port;
 use bowline_tls::{Authority, Request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use crate::advisories::enable_for_certificates;
+
+/// Has the names of certificates stand for users.
+pub(crate) const AS_USERS: (&str, &str) = ("client-cert-auth", "true");
 
 /// A CA, and a directory with what it has issued.
 pub(crate) struct Certificates {
@@ -509,7 +514,7 @@ async fn the_names_of_a_certificate_stand_for_a_user() {
     use bowline_replica::{Caller, Grant, Permission, UsersChange};
     let certificates = Certificates::new();
     certificates.issue(&Request::client("mallory"), "mallory");
-    let secure = certificates.start(&[]).await;
+    let secure = certificates.start(&[AS_USERS]).await;
     let node = secure.server.client();
     // Users come once the member has announced that it knows their commands.
     let change = async |change: UsersChange| {
@@ -564,5 +569,51 @@ async fn the_names_of_a_certificate_stand_for_a_user() {
     let (user, role) = ("alice".to_owned(), role());
     change(UsersChange::GrantRole { user, role }).await;
     alice.get("a1").await.unwrap();
+    secure.server.shutdown().await.unwrap();
+}
+
+/// Whoever had a certificate of the CA was the user of its common name, whether or not `--client-cert-auth` was given. Without
+/// it a certificate opens the connection and is nobody's, as in etcd.
+#[tokio::test]
+async fn a_certificate_is_no_user_unless_client_cert_auth_says_so() {
+    let certificates = Certificates::new();
+    let secure = certificates.start(&[]).await;
+    enable_for_certificates(&secure.server.client()).await;
+    let alice = secure.client(certificates.options("alice"));
+    for refused in [
+        alice.get("a1").await.err(),
+        alice.put("a1", "v").await.err(),
+        alice.status().await.err(),
+    ] {
+        assert!(matches!(refused, Some(Error::UserRequired)), "{refused:?}");
+    }
+    let tls = ClientTls::new(certificates.options("alice")).unwrap();
+    let port = secure.server.addresses()[0];
+    let answer = secure.post(&tls, port, r#"{"key":"YTE="}"#).await;
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.contains("user name is empty"), "{answer}");
+    secure.server.shutdown().await.unwrap();
+}
+
+/// It was told of a wrong token, though it had shown none: etcd's client then made each call up to a hundred times.
+#[tokio::test]
+async fn a_certificate_of_no_user_lacks_the_permission() {
+    let certificates = Certificates::new();
+    certificates.issue(&Request::client("mallory"), "mallory");
+    let secure = certificates.start(&[AS_USERS]).await;
+    enable_for_certificates(&secure.server.client()).await;
+    let mallory = secure.client(certificates.options("mallory"));
+    for refused in [
+        mallory.get("a1").await.err(),
+        mallory.put("a1", "v").await.err(),
+        mallory.status().await.err(),
+    ] {
+        let is_denied = matches!(refused, Some(Error::PermissionDenied));
+        assert!(is_denied, "{refused:?}");
+    }
+    let tls = ClientTls::new(certificates.options("mallory")).unwrap();
+    let port = secure.server.addresses()[0];
+    let answer = secure.post(&tls, port, r#"{"key":"YTE="}"#).await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
     secure.server.shutdown().await.unwrap();
 }

@@ -491,6 +491,33 @@ async fn a_watch_ends_when_its_user_may_not_read_the_range_any_more() {
     assert_eq!(next(&mut roots).await.unwrap().unwrap().events.len(), 1);
 }
 
+/// The empty key, from which etcd's clients watch everything, was not within the right to all keys, as no key is empty.
+#[tokio::test]
+async fn who_may_read_everything_may_watch_from_the_empty_key() {
+    for served in all().await {
+        let (mut auth, root, ann) = enable(&served.channel).await;
+        let everything = pb::WatchCreateRequest {
+            range_end: "\0".into(),
+            ..Default::default()
+        };
+        let first = async || {
+            let create = pb::watch_request::RequestUnion::CreateRequest(everything.clone());
+            let request = pb::WatchRequest {
+                request_union: Some(create),
+            };
+            let requests = tokio_stream::once(request).chain(tokio_stream::pending());
+            let mut client = WatchClient::new(served.channel.clone());
+            let mut events = client.watch(ann.of(requests)).await.unwrap().into_inner();
+            next(&mut events).await.unwrap().unwrap()
+        };
+        assert!(first().await.canceled, "it may read only a part");
+        let all_keys = ("\0", "\0");
+        permit(&mut auth, &root, "a", 0, all_keys).await.unwrap();
+        let created = first().await;
+        assert!(created.created && !created.canceled, "{created:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_watch_of_nobody_ends_when_authentication_is_enabled() {
     let running = start(&[]).await;
@@ -617,4 +644,99 @@ async fn signed_tokens_need_no_state_and_end_with_the_password() {
     let mut auth = AuthClient::new(running.channel().await);
     let refused = log_in(&mut auth, "ann", "other").await.err().unwrap();
     assert!(refused.1.contains("verify-only key"), "{refused:?}");
+}
+
+/// A change of users counted as 512 bytes, whatever it named. One of 1.9 MiB was taken, thousands could wait at once, and some
+/// of them made one proposal too large, so that what others wanted was refused with them.
+#[tokio::test]
+async fn a_permission_is_no_larger_than_a_request_may_be() {
+    for served in all().await {
+        let (mut auth, root, _) = enable(&served.channel).await;
+        let long = "k".repeat(1_900_000);
+        let too_large = (
+            Code::InvalidArgument,
+            "etcdserver: request is too large".to_owned(),
+        );
+        for keys in [(&*long, ""), ("k", &*long)] {
+            let granted = permit(&mut auth, &root, "a", 2, keys).await;
+            assert_eq!(refusal(granted), too_large);
+        }
+        permit(&mut auth, &root, "a", 2, ("k", "l")).await.unwrap();
+    }
+}
+
+/// A request that shows a token as libraries for HTTP do.
+fn bearing<T>(name: &'static str, shown: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let shown = shown.parse().unwrap();
+    request.metadata_mut().insert(name, shown);
+    request
+}
+
+/// With `Bearer ` before it, a token was taken for another one, and refused.
+#[tokio::test]
+async fn a_token_may_be_shown_as_a_bearer() {
+    for served in all().await {
+        let (_auth, _root, ann) = enable(&served.channel).await;
+        let token = ann.0.unwrap();
+        let mut kv = KvClient::new(served.channel.clone());
+        let mut lease = LeaseClient::new(served.channel.clone());
+        for (name, shown, is_valid) in [
+            ("token", format!("Bearer {token}"), true),
+            ("authorization", format!("Bearer {token}"), true),
+            ("token", format!("bearer {token}"), false),
+            ("authorization", format!("Bearer Bearer {token}"), false),
+        ] {
+            let expected = match is_valid {
+                true => ok(),
+                false => (
+                    Code::Unauthenticated,
+                    "etcdserver: invalid auth token".to_owned(),
+                ),
+            };
+            // The second time the head is known.
+            for _ in 0..2 {
+                let read = kv.range(bearing(name, &shown, range("a1"))).await;
+                assert_eq!(refusal(read), expected, "{name}: {shown}");
+                let grant = pb::LeaseGrantRequest { ttl: 600, id: 0 };
+                let granted = lease.lease_grant(bearing(name, &shown, grant)).await;
+                assert_eq!(refusal(granted), expected, "{name}: {shown}");
+            }
+        }
+    }
+    let running = start(&[]).await;
+    let (_auth, _root, ann) = enable(&running.channel().await).await;
+    let (shown, key) = (format!("Bearer {}", ann.0.unwrap()), r#"{"key":"YTE="}"#);
+    let read = crate::gateway::post_as(&running, "/v3/kv/range", Some(&shown), key);
+    let (status, text) = read.await;
+    assert_eq!(status, 200, "{text}");
+}
+
+/// Whose password was replaced by an empty one was let in by an empty one. As in etcd, nobody logs in until another is set.
+#[tokio::test]
+async fn nobody_logs_in_after_an_empty_password_was_set() {
+    for served in all().await {
+        let (mut auth, root, _) = enable(&served.channel).await;
+        let change = |password: &str| pb::AuthUserChangePasswordRequest {
+            name: "ann".to_owned(),
+            password: password.to_owned(),
+            ..Default::default()
+        };
+        let emptied = auth.user_change_password(root.of(change(""))).await;
+        emptied.unwrap();
+        let failed = (
+            Code::InvalidArgument,
+            "etcdserver: authentication failed, invalid user ID or password".to_owned(),
+        );
+        for password in ["", "secret"] {
+            let refused = log_in(&mut auth, "ann", password).await.err();
+            assert_eq!(refused, Some(failed.clone()), "{password:?}");
+        }
+        let changed = auth.user_change_password(root.of(change("other"))).await;
+        changed.unwrap();
+        assert!(log_in(&mut auth, "ann", "other").await.is_ok());
+        // Who is added with an empty one logs in by it.
+        add_user(&mut auth, &root, "eve", "").await;
+        assert!(log_in(&mut auth, "eve", "").await.is_ok());
+    }
 }

@@ -115,6 +115,25 @@ async fn many_watches_share_a_stream() {
     assert_eq!(watching.events(1).await, [(1, 5, put)]);
 }
 
+/// A member that the alarm names refused reads, and went on to tell watches of its data.
+#[tokio::test]
+async fn a_member_whose_data_differs_opens_no_watches() {
+    let running = start(&[]).await;
+    let written = running.kv().await.put(put("k", "1")).await.unwrap();
+    let alarm = pb::AlarmRequest {
+        action: pb::alarm_request::AlarmAction::Activate.into(),
+        member_id: written.into_inner().header.unwrap().member_id,
+        alarm: pb::AlarmType::Corrupt.into(),
+    };
+    running.maintenance().await.alarm(alarm).await.unwrap();
+    let (_requests, receiver) = mpsc::channel::<pb::WatchRequest>(1);
+    let mut client = running.watch().await;
+    let refused = client.watch(ReceiverStream::new(receiver)).await;
+    let refused = refused.expect_err("it is refused");
+    assert_eq!(refused.code(), Code::DataLoss, "{refused}");
+    assert_eq!(refused.message(), "etcdserver: corrupt cluster");
+}
+
 #[tokio::test]
 async fn the_past_is_told_before_the_present_and_nothing_twice() {
     let running = start(&[]).await;

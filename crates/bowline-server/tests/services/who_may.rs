@@ -30,7 +30,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::support::{Running, start};
-use crate::tls::Certificates;
+use crate::tls::{AS_USERS, Certificates};
 use crate::users::{As, add_user, log_in};
 
 /// What a call needs.
@@ -38,6 +38,8 @@ use crate::users::{As, add_user, log_in};
 enum Needs {
     /// Nothing.
     Nothing,
+    /// That no wrong token is shown.
+    Anybody,
     /// A user.
     User,
     /// A right that `ann` has and `bob` has not.
@@ -46,7 +48,7 @@ enum Needs {
     Root,
 }
 
-use Needs::{Nothing, Right, Root, User};
+use Needs::{Anybody, Nothing, Right, Root, User};
 
 /// Every call, with a request that changes nothing that another line rests on. `b3duL2E=` is `own/a`.
 #[rustfmt::skip]
@@ -79,7 +81,7 @@ const CALLS: &[(&str, Needs, &str)] = &[
     ("etcdserverpb.Auth/AuthEnable", Root, "{}"),
     // Not by `root` with the others, as nothing is refused after it.
     ("etcdserverpb.Auth/AuthDisable", Root, "{}"),
-    ("etcdserverpb.Auth/AuthStatus", Root, "{}"),
+    ("etcdserverpb.Auth/AuthStatus", Anybody, "{}"),
     ("etcdserverpb.Auth/Authenticate", Nothing, r#"{"name":"ann","password":"wrong"}"#),
     ("etcdserverpb.Auth/UserAdd", Root, r#"{"name":"root","password":"x"}"#),
     ("etcdserverpb.Auth/UserGet", Root, r#"{"name":"root"}"#),
@@ -167,6 +169,8 @@ fn answer_of(code: Code, message: &str) -> Answer {
 enum Who {
     Nobody,
     WrongToken,
+    /// With a certificate whose name is no user's.
+    Stranger,
     Bob,
     Ann,
     TheRoot,
@@ -176,9 +180,10 @@ impl Who {
     fn expects(self, needs: Needs) -> Answer {
         match (self, needs) {
             (_, Nothing) | (Who::TheRoot, _) => Answer::LetIn,
-            (Who::Nobody, _) => Answer::NoUser,
             (Who::WrongToken, _) => Answer::NoToken,
-            (Who::Bob | Who::Ann, Root) | (Who::Bob, Right) => Answer::NoRight,
+            (_, Anybody) => Answer::LetIn,
+            (Who::Nobody, _) => Answer::NoUser,
+            (Who::Stranger, _) | (Who::Bob | Who::Ann, Root) | (Who::Bob, Right) => Answer::NoRight,
             (Who::Ann, Right) | (_, User) => Answer::LetIn,
         }
     }
@@ -493,14 +498,14 @@ impl Service<http::Uri> for Connect {
     }
 }
 
-/// The same by certificates, whose common names are users. A name that is no user's is as good as a wrong token.
+/// The same by certificates, whose common names are users. A name that is no user's has no right.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_by_a_certificate_is_let_in_for_whom_it_is_meant() {
     let certificates = Certificates::new();
     for name in ["root", "ann", "bob", "mallory"] {
         certificates.issue(&CertificateRequest::client(name), name);
     }
-    let secure = certificates.start(&[]).await;
+    let secure = certificates.start(&[AS_USERS]).await;
     let node = secure.server.client();
     for name in ["root", "ann", "bob"] {
         let (name, password) = (name.to_owned(), None);
@@ -513,7 +518,7 @@ async fn every_call_by_a_certificate_is_let_in_for_whom_it_is_meant() {
         (Who::TheRoot, "root"),
         (Who::Ann, "ann"),
         (Who::Bob, "bob"),
-        (Who::WrongToken, "mallory"),
+        (Who::Stranger, "mallory"),
     ] {
         let options = certificates.options(certificate);
         let (tls, address) = (ClientTls::new(options).unwrap(), secure.address());

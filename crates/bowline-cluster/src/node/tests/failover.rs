@@ -129,7 +129,7 @@ impl Drop for Cluster {
 }
 
 /// Blocks a member's state machine until the first result is dropped.
-fn block_state_machine(client: &LocalClient) -> (mpsc::Sender<()>, JoinHandle<()>) {
+pub(super) fn block_state_machine(client: &LocalClient) -> (mpsc::Sender<()>, JoinHandle<()>) {
     let (release, released) = mpsc::channel::<()>();
     let (held, is_held) = mpsc::channel();
     let replica = client.core().replica.clone();

@@ -1,6 +1,8 @@
 //! Changes of the membership: members are added, promoted and removed, and changes that could not be undone or were not
 //! completed are refused or ended.
 
+use bowline_replica::{Actor, QuotaChange, QuotaLimits};
+
 use crate::raft::MembershipChange;
 
 use super::*;
@@ -126,6 +128,67 @@ async fn a_member_is_removed_and_what_cannot_be_is_refused() {
     );
     client.execute(put("k", "still")).await.unwrap();
     three.shutdown().await;
+}
+
+/// From when a member was added until it had started and caught up, every command beyond the first version was refused: with
+/// authentication each write and each login, also of who wanted to remove it again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_was_added_and_not_started_refuses_no_command() {
+    let first = start(&NodeConfig {
+        listen_peer_urls: free_urls(1),
+        ..config("first", &SimDisk::new())
+    })
+    .await;
+    let client = first.client();
+    surely(&client, &put("k", "1")).await;
+    let first_url = client.members()[0].peer_urls[0].clone();
+    let url = free_urls(1).remove(0);
+    let added = client.member_add(vec![url.clone()], false).await.unwrap();
+    let ann = Actor::User {
+        name: "ann".into(),
+        since: 1,
+    };
+    let of_ann = Command::By {
+        actor: ann.clone(),
+        at_ms: None,
+        command: Box::new(put("k", "2")),
+    };
+    let quota = QuotaChange::Set {
+        prefix: b"jobs/".to_vec(),
+        limits: QuotaLimits {
+            keys: Some(10),
+            bytes: None,
+        },
+    };
+    for command in [of_ann, Command::Quota(quota)] {
+        let applied = client.execute(command).await.unwrap();
+        assert!(applied.reply.result.is_ok(), "{:?}", applied.reply);
+    }
+    assert!(client.author_time(&ann).is_some());
+    // As a voter it counts, so it has said before which commands it knows.
+    let config = NodeConfig {
+        listen_peer_urls: vec![url.clone()],
+        is_existing: true,
+        initial_cluster: vec![("first".to_owned(), first_url), ("second".to_owned(), url)],
+        ..config("second", &SimDisk::new())
+    };
+    let second = start(&config).await;
+    eventually("it is promoted", || {
+        let membership = client.core().membership();
+        let member = membership.get_node(&added.id);
+        let version = member.map_or(0, |member| member.command_version);
+        let is_voter = membership.voter_ids().any(|id| id == added.id);
+        assert!(
+            !is_voter || version > 0,
+            "a voter of which nothing is known"
+        );
+        is_voter
+    })
+    .await;
+    drop(client);
+    for node in [second, first] {
+        node.shutdown().await.unwrap();
+    }
 }
 
 /// Future voters counted as learners, of which there could be eight. etcd allows one learner, and a future

@@ -15,10 +15,12 @@
 //! | [`membership`] | changes of the membership |
 //! | [`replication`] | what one member acknowledges is read on all members |
 //! | [`restored`] | the first votes of a restored cluster |
+//! | [`rights`] | rights of calls that are no commands, at a member that lags |
 //! | [`rot`] | damage does not spread with a snapshot |
 //! | [`settings`] | settings with which a node does not start |
 //! | [`unread`] | peers that do not read the replies |
 //! | [`unreachable`] | the cost of a peer that is down |
+//! | [`users`] | rights that a member has not applied yet |
 //!
 //! Here is what they share: one node or three of them, and requests that are repeated until they succeed.
 
@@ -36,10 +38,12 @@ mod membership;
 mod repair;
 mod replication;
 mod restored;
+mod rights;
 mod rot;
 mod settings;
 pub(crate) mod unreachable;
 mod unread;
+mod users;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,7 @@
-//! Damaged tables are replaced by another member's, and members that differ are named.
+//! Damaged tables are replaced by another member's, and members that differ are named. [`untrusted`] is about the members
+//! whose data nobody may read.
+
+mod untrusted;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -59,7 +62,7 @@ async fn filled(change: impl Fn(&mut NodeConfig)) -> Three {
     three
 }
 
-async fn is_sound(three: &Three, number: usize) {
+pub(super) async fn is_sound(three: &Three, number: usize) {
     eventually("the member is repaired", || {
         let client = three.client(number);
         let check = client.db().check();
@@ -458,7 +461,7 @@ async fn a_lead_that_nobody_takes_is_taken_back() {
 }
 
 /// Has the others believe that a snapshot is under way to a member, or not any more.
-fn hold_back(three: &Three, member: usize, is_held: bool) {
+pub(super) fn hold_back(three: &Three, member: usize, is_held: bool) {
     let id = three.client(member).status().member_id;
     for number in (0..3).filter(|number| *number != member) {
         let other = three.client(number).core().clone();
@@ -538,7 +541,7 @@ async fn a_member_waits_as_long_as_its_snapshot_is_under_way() {
 }
 
 /// Has a member note damage, and wait until it is allowed to be repaired.
-async fn damaged_and_held_back(three: &Three, member: usize, reason: &str) {
+pub(super) async fn damaged_and_held_back(three: &Three, member: usize, reason: &str) {
     hold_back(three, member, true);
     let core = three.client(member).core().clone();
     core.damage.note(reason.to_owned());

@@ -238,7 +238,7 @@ impl Run {
             header_bytes_max: HEADER_BYTES as u32,
             partial_timeout: TIMEOUT,
             unread_timeout: TIMEOUT,
-            keep_alive_interval: TIMEOUT,
+            keep_alive_interval: Some(TIMEOUT),
             keep_alive_timeout: TIMEOUT,
         };
         let library = plan.library();

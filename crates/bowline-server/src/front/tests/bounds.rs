@@ -45,7 +45,7 @@ fn connection(
         header_bytes_max: 64 << 10,
         partial_timeout: TIMEOUT,
         unread_timeout: TIMEOUT,
-        keep_alive_interval: TIMEOUT,
+        keep_alive_interval: Some(TIMEOUT),
         keep_alive_timeout: TIMEOUT,
     };
     let open = Box::new(|pipe| {

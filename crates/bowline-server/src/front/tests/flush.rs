@@ -70,7 +70,7 @@ async fn what_a_stream_buffers_is_flushed() {
         header_bytes_max: 1 << 14,
         partial_timeout: TIMEOUT,
         unread_timeout: TIMEOUT,
-        keep_alive_interval: TIMEOUT,
+        keep_alive_interval: Some(TIMEOUT),
         keep_alive_timeout: TIMEOUT,
     };
     let (mut near, far) = duplex(1 << 20);

@@ -395,6 +395,26 @@ async fn silent_clients_are_pinged_and_dropped_if_they_do_not_answer() {
     client.until(|client| client.is_closed).await;
 }
 
+/// An interval of 0 pinged without end, and a timeout of 0 ended every connection that was idle for the interval.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_keep_alive_nobody_is_pinged() {
+    const SHORT: Duration = Duration::from_millis(50);
+    for (interval, timeout) in [(Duration::ZERO, SHORT), (SHORT, Duration::ZERO)] {
+        let server = TestServer::start_with(|config| {
+            config.keep_alive_interval = interval;
+            config.keep_alive_timeout = timeout;
+        })
+        .await;
+        let mut client = Client::connect(&server, &[]).await;
+        client.read_for(10 * SHORT).await;
+        assert!(!client.is_closed, "{interval:?} {timeout:?}");
+        let is_pinged = client.frames.iter().any(|head| head.kind == kind::PING);
+        assert!(!is_pinged, "{interval:?} {timeout:?}");
+        client.send(&request(1, RANGE, &range("k"))).await;
+        let _: pb::RangeResponse = client.reply(1).await.message();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_lets_calls_end_and_begins_no_more() {
     let server = TestServer::start().await;

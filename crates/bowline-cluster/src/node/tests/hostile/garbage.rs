@@ -241,6 +241,7 @@ fn samples(client: &LocalClient, own: proto::Sender) -> Vec<(&'static str, Vec<u
         sender: Some(own),
         question: Some(proto::Question {
             question: Some(proto::question::Question::LeaseKeepAlive(5)),
+            caller: None,
         }),
     };
     samples.push(("Ask", ask.encode_to_vec()));

@@ -6,7 +6,7 @@ mod garbage;
 
 use bowline_proto::peer as proto;
 use bowline_proto::peer::peer_client::PeerClient as GrpcClient;
-use bowline_replica::{Actor, COMMAND_VERSION, TXN_DEPTH_MAX, encode_commands};
+use bowline_replica::{Actor, COMMAND_VERSION, QuotaChange, TXN_DEPTH_MAX, encode_commands};
 use bytes::Bytes;
 use tonic::Code;
 use tonic::transport::Channel;
@@ -415,6 +415,41 @@ async fn a_command_that_a_member_does_not_know_is_not_proposed() {
         assert!(three.client(number).author_time(&ann).is_some());
         assert_eq!(three.client(number).author_time(&Actor::Process), None);
     }
+    three.shutdown().await;
+}
+
+/// A put that waited beside a command which a member did not know went into one proposal with it, and was refused with it.
+#[tokio::test]
+async fn a_command_that_is_too_new_refuses_nothing_beside_it() {
+    let old = Command::AUTHOR_VERSION - 1;
+    let three = Three::start(|config| {
+        if config.name == "c" {
+            config.command_version = u32::from(old);
+        }
+        config.heartbeat_interval = Duration::from_millis(100);
+        config.election_timeout = Duration::from_secs(2);
+    })
+    .await;
+    let client = three.client(three.leader().await);
+    eventually("all have said what they know", || {
+        let membership = client.core().membership();
+        membership
+            .nodes()
+            .all(|(_, member)| member.command_version > 0)
+    })
+    .await;
+    let newer = Command::Quota(QuotaChange::Remove {
+        prefix: b"jobs/".to_vec(),
+    });
+    assert!(newer.version() > old);
+    // Both wait before the proposer has its turn.
+    let (newer, beside) = tokio::join!(client.execute(newer), client.execute(put("a", "1")));
+    assert!(
+        matches!(newer, Err(Error::CommandTooNew { .. })),
+        "{newer:?}"
+    );
+    assert!(beside.unwrap().reply.result.is_ok());
+    drop(client);
     three.shutdown().await;
 }
 
