@@ -171,7 +171,7 @@ fn what_expressions_make_is_bounded_by_the_memory() {
             .cancelled(&look)
             .run(&graph, &Parameters::new())
     };
-    let several = |item: &str| format!("RETURN [{}]", vec![item; 30].join(", "));
+    let several = |item: &str| format!("RETURN [{}]", [item; 30].join(", "));
     for text in [
         &*several("range(1, 2000)"),
         &*several("range(1, 2000)")
@@ -684,6 +684,14 @@ fn a_condition_is_not_asked_of_what_its_pattern_leaves_out() {
         "MATCH ()-[r:T {kind: 'x'}]->() WHERE 10 / r.v > 1 RETURN r.v",
         "MATCH ()-[r:T WHERE r.kind = 'x']->() WHERE 10 / r.v > 1 RETURN r.v",
         "OPTIONAL MATCH (n:A {kind: 'x'}) WHERE 10 / n.v > 1 RETURN n.v",
+    ] {
+        assert_eq!(rows(&graph, text), ["5"], "{text}");
+    }
+    let graph =
+        self::graph("CREATE (a:S), (a)-[:T {w: 2}]->(:A {v: 5}), (a)-[:T {w: 2}]->(:B {v: 0})");
+    for text in [
+        "MATCH (a:S)-[r:T WHERE 10 / b.v > 1]->(b:A) RETURN b.v",
+        "MATCH (a:S)-[r:T {w: 10 / b.v}]->(b:A) RETURN b.v",
     ] {
         assert_eq!(rows(&graph, text), ["5"], "{text}");
     }

@@ -26,6 +26,8 @@ use crate::value::{Name, Type};
 pub(super) struct Condition {
     needs: HashSet<Slot>,
     pub(super) predicate: Expr,
+    /// Whether a pattern asks it, and not WHERE, which may fail on what the pattern leaves out.
+    is_of_pattern: bool,
 }
 
 /// What has been planned of a MATCH.
@@ -280,6 +282,7 @@ impl Compiler<'_> {
             conditions.push(Condition {
                 needs: own(),
                 predicate: Expr::new(kind, span),
+                is_of_pattern: true,
             });
         }
         for (name, value) in self.property_tests(node.properties.as_ref(), scope)? {
@@ -287,7 +290,11 @@ impl Compiler<'_> {
             let mut needs = needs(node.properties.as_ref(), scope, bound);
             needs.insert(slot);
             let predicate = property_equals(slot, name, value);
-            conditions.push(Condition { needs, predicate });
+            conditions.push(Condition {
+                needs,
+                predicate,
+                is_of_pattern: true,
+            });
         }
         if let Some(predicate) = &node.predicate {
             let first = conditions.len();
@@ -300,6 +307,7 @@ impl Compiler<'_> {
             )?;
             for condition in &mut conditions[first..] {
                 condition.needs.insert(slot);
+                condition.is_of_pattern = true;
             }
         }
         Ok(())
@@ -327,6 +335,7 @@ impl Compiler<'_> {
         conditions.push(Condition {
             needs,
             predicate: compiled,
+            is_of_pattern: false,
         });
         Ok(())
     }
@@ -527,8 +536,12 @@ impl Compiler<'_> {
             expansion: Box::new(expansion),
         });
         progress.bound.extend([relationship, to]);
-        // As with nodes, WHERE is asked after what the pattern asks.
+        // As with nodes, WHERE is asked after what the pattern asks, also of nodes before.
         let waiting = std::mem::take(&mut progress.conditions);
+        let (of_pattern, of_where): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|condition| condition.is_of_pattern);
+        progress.conditions = of_pattern;
         for (name, value) in behind {
             let needs = &needs - &progress.bound;
             let predicate = match step.length {
@@ -538,7 +551,11 @@ impl Compiler<'_> {
                     each(relationship, element, property_equals(element, name, value))
                 }
             };
-            progress.conditions.push(Condition { needs, predicate });
+            progress.conditions.push(Condition {
+                needs,
+                predicate,
+                is_of_pattern: true,
+            });
         }
         if let Some(predicate) = &step.predicate {
             let bound = progress.bound.clone();
@@ -550,7 +567,7 @@ impl Compiler<'_> {
                 &mut progress.conditions,
             )?;
         }
-        progress.conditions.extend(waiting);
+        progress.conditions.extend(of_where);
         progress.apply_conditions();
         Ok(())
     }

@@ -190,7 +190,15 @@ impl<'g> Context<'g> {
     }
 
     /// Looks at what an expression has made: a value that is too deep is refused, a large one is charged until it is gone.
+    #[inline]
     pub fn made(&self, value: &Value) -> Result<()> {
+        match value {
+            Value::Text(_) | Value::List(_) | Value::Map(_) => self.made_shared(value),
+            _ => Ok(()),
+        }
+    }
+
+    fn made_shared(&self, value: &Value) -> Result<()> {
         check_depth(value.depth())?;
         match value.is_large() {
             true => self.made_large(value),

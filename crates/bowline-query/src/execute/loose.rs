@@ -10,14 +10,18 @@ use crate::value::{Value, Watch};
 
 /// With fewer values than this, it is not looked which are gone.
 const VALUES_MIN: usize = 16;
+/// Nor with fewer bytes.
+const BYTES_MIN: u64 = 4 << 20;
 
 /// See the [module](self).
 #[derive(Default)]
 pub(super) struct Loose {
     /// Each by its place, with its bytes.
     values: HashMap<usize, (Watch, u64)>,
-    /// How many there were when it was last looked which are gone.
-    kept: usize,
+    /// How many there were when it was last looked which are gone, and their bytes.
+    kept: (usize, u64),
+    /// The bytes of those that were noted since.
+    noted: u64,
 }
 
 impl Loose {
@@ -30,6 +34,7 @@ impl Loose {
         let (place, watch) = (value.place()?, Watch::of(value)?);
         let bytes = value.footprint_without(|part| part.is_large() && self.is_counted(part));
         self.values.insert(place, (watch, bytes));
+        self.noted = self.noted.saturating_add(bytes);
         Some(bytes)
     }
 
@@ -40,20 +45,21 @@ impl Loose {
 
     /// Whether so many were noted that some may be gone.
     pub fn are_many(&self) -> bool {
-        self.values.len() >= VALUES_MIN.max(2 * self.kept)
+        let (values, bytes) = self.kept;
+        self.values.len() >= VALUES_MIN.max(2 * values) || self.noted > BYTES_MIN.max(bytes)
     }
 
     /// Forgets those that are gone, and gives their bytes.
     pub fn forget(&mut self) -> u64 {
-        let mut freed: u64 = 0;
+        let (mut freed, mut kept): (u64, u64) = (0, 0);
         self.values.retain(|_, (watch, bytes)| {
             let is_gone = watch.is_gone();
-            if is_gone {
-                freed = freed.saturating_add(*bytes);
-            }
+            let sum = if is_gone { &mut freed } else { &mut kept };
+            *sum = sum.saturating_add(*bytes);
             !is_gone
         });
-        self.kept = self.values.len();
+        self.kept = (self.values.len(), kept);
+        self.noted = 0;
         freed
     }
 }

@@ -87,6 +87,9 @@ impl<'g> Held<'g> {
             return Ok(());
         }
         self.forget_values();
+        if self.ask() {
+            return Ok(());
+        }
         self.nodes.set(0);
         self.are_nodes_refused.set(true);
         match self.ask() {

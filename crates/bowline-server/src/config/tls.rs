@@ -149,12 +149,14 @@ fn of_port(
         return wrong(keys.automatic, reason);
     }
     let authenticates = is_true(keys.authenticate)?;
-    if authenticates && trusted_ca.is_none() {
-        let reason = format!(
+    let needs_ca = || {
+        format!(
             "it needs the CA of these certificates: --{}",
             keys.trusted_ca
-        );
-        return wrong(keys.authenticate, reason);
+        )
+    };
+    if authenticates && trusted_ca.is_none() {
+        return wrong(keys.authenticate, needs_ca());
     }
     if revocations.is_some() && trusted_ca.is_none() {
         let reason = format!(
@@ -177,11 +179,7 @@ fn of_port(
             (Some(key), false) => key,
             _ => keys.hosts,
         };
-        let reason = format!(
-            "it needs the CA of these certificates: --{}",
-            keys.trusted_ca
-        );
-        return wrong(key, reason);
+        return wrong(key, needs_ca());
     }
     let has_any = files.is_some() || is_automatic;
     if !has_any {

@@ -12,7 +12,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::dispatch::BoxedCall;
+use super::bodies::BoxedCall;
 use crate::audit::{describe, noting};
 use crate::audited::{Audited, SharedDetails};
 use crate::context::Context;

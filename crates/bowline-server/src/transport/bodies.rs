@@ -12,6 +12,7 @@
 //!   reply to a change that has no room leaves the outcome open, because the change may have been made.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,6 +29,10 @@ use tonic::body::Body;
 
 use crate::memory::{self, Account, Charge, OverBudget, Partial};
 use crate::status::{Fault, trailers_of};
+
+/// A call that is under way.
+pub(super) type BoxedCall =
+    Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
 /// Smaller bodies are not charged: the number of calls is bounded.
 pub(super) const SMALL_BYTES: usize = 512;

@@ -15,7 +15,7 @@ use tokio::time::Sleep;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::dispatch::BoxedCall;
+use super::bodies::BoxedCall;
 use crate::metrics::CallKind;
 
 /// How long the client of a call waits. What cannot be read is no deadline.

@@ -31,7 +31,7 @@ use tonic::{Code, Status};
 use tonic_health::pb::health_server::HealthServer;
 
 use super::audited::{self, Heard};
-use super::bodies::{ReplyBody, ReplyKind, RequestBody};
+use super::bodies::{BoxedCall, ReplyBody, ReplyKind, RequestBody};
 use super::charged;
 use super::deadline;
 use super::rights::right_of;
@@ -79,9 +79,6 @@ pub(crate) struct Dispatch {
     quotas: QuotasServer<QuotasService>,
     indexes: IndexesServer<IndexesService>,
 }
-
-pub(super) type BoxedCall =
-    Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Dispatch {
     pub(crate) fn new(context: Arc<Context>) -> Dispatch {

@@ -45,10 +45,9 @@ pub use algorithms::{
     ClusteringCoefficients, Communities, Distances, PageRank, Triangles, WeightedDistances,
 };
 pub use indexed::{Blocks, Filter};
-pub(crate) use paths::PathOfEdges;
 pub use paths::{KHop, PathIter, SimplePaths};
 use reader::Sources;
-pub(crate) use records::{block_of, edge_of};
+pub(crate) use records::{PathOfEdges, block_of, edge_of};
 use records::{invalid, kind_name, split};
 pub(crate) use records::{lend_block, lend_edge, unregistered};
 pub use search::{ShortestPath, Traverse};

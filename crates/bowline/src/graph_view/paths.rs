@@ -2,38 +2,13 @@
 //!
 //! Both read the trees from their blocks on, and not the whole graph.
 
-use std::sync::Arc;
-
+use super::records::{PathOfEdges, named};
 use super::{BlockValues, Graph};
 use bowline_core::error::Result;
 use bowline_core::graph::algorithms::{k_hop, simple_paths};
 use bowline_core::graph::path::PathEdge;
-use bowline_core::graph::{BlockId, Direction, KindId};
+use bowline_core::graph::{BlockId, Direction};
 use bowline_types::Path;
-
-/// An edge of a path that was found.
-#[derive(Debug)]
-pub(crate) struct EdgeOfPath {
-    pub(crate) kind: Arc<str>,
-    /// Which way it leads, where the search tells: two blocks may have an edge of one kind each way.
-    pub(crate) direction: Option<Direction>,
-}
-
-/// A path with what is known of its edges.
-pub(crate) type PathOfEdges = Path<EdgeOfPath>;
-
-/// Names the kinds of a path.
-pub(super) fn named<K>(
-    graph: &Graph,
-    path: Path<K>,
-    known: impl Fn(K) -> (KindId, Option<Direction>),
-) -> Result<PathOfEdges> {
-    path.try_map_kinds(|edge| {
-        let (kind, direction) = known(edge);
-        let kind = graph.kind_name(kind)?;
-        Ok(EdgeOfPath { kind, direction })
-    })
-}
 
 impl Graph {
     /// Describes a search for the blocks within `hops` edges of `start`; [`KHop::run`] runs it.
@@ -215,7 +190,7 @@ impl PathIter {
         let PathIter { graph, search } = self;
         let found = search.next_path(&*graph, &graph.cancel).transpose()?;
         let known = |edge: PathEdge| (edge.kind, Some(edge.direction));
-        Some(found.and_then(|path| named(graph, path, known)))
+        Some(found.and_then(|path| named(&graph.core().kinds, path, known)))
     }
 }
 

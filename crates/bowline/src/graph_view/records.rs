@@ -11,6 +11,7 @@ use bowline_core::graph::{
 };
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
+use bowline_types::{Direction, Path};
 
 pub(super) fn invalid(what: &'static str, key: &[u8], reason: &'static str) -> Error {
     Error::InvalidRecord {
@@ -27,6 +28,30 @@ pub(super) fn split(key: &[u8]) -> Result<(BlockId, KindId, BlockId)> {
 pub(crate) fn kind_name(kinds: &Kinds, id: KindId) -> Result<Arc<str>> {
     let name = kinds.name(id);
     name.ok_or_else(|| unregistered(id))
+}
+
+/// An edge of a path that was found.
+#[derive(Debug)]
+pub(crate) struct EdgeOfPath {
+    pub(crate) kind: Arc<str>,
+    /// Which way it leads, where the search tells: two blocks may have an edge of one kind each way.
+    pub(crate) direction: Option<Direction>,
+}
+
+/// A path with what is known of its edges.
+pub(crate) type PathOfEdges = Path<EdgeOfPath>;
+
+/// Names the kinds of a path.
+pub(super) fn named<K>(
+    kinds: &Kinds,
+    path: Path<K>,
+    known: impl Fn(K) -> (KindId, Option<Direction>),
+) -> Result<PathOfEdges> {
+    path.try_map_kinds(|edge| {
+        let (kind, direction) = known(edge);
+        let kind = kind_name(kinds, kind)?;
+        Ok(EdgeOfPath { kind, direction })
+    })
 }
 
 #[cold]

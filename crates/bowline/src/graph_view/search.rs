@@ -4,9 +4,8 @@
 
 use std::cell::RefCell;
 
-use super::paths::{PathOfEdges, named};
 use super::reader::{Reader, Sources};
-use super::records::{invalid, lend_edge, unregistered};
+use super::records::{PathOfEdges, invalid, lend_edge, named, unregistered};
 use super::{Graph, Traversed};
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::algorithms::a_star::guided_path;
@@ -362,7 +361,7 @@ impl ShortestPath {
             None => {
                 let found = graph.fewest_edges(from, to, direction, &filter, self.max_depth)?;
                 return found
-                    .map(|path| named(graph, path, |kind| (kind, None)))
+                    .map(|path| named(&graph.core().kinds, path, |kind| (kind, None)))
                     .transpose();
             }
             Some(_) if self.max_depth.is_some() => {
@@ -379,7 +378,7 @@ impl ShortestPath {
             }
         };
         let named = |path| {
-            named(graph, path, |edge: PathEdge| {
+            named(&graph.core().kinds, path, |edge: PathEdge| {
                 (edge.kind, Some(edge.direction))
             })
         };

@@ -201,8 +201,9 @@ impl HistoryPins {
     #[must_use]
     pub fn pin_watch_next(&self, visible: &AtomicU64) -> (Revision, WatchPin) {
         let mut inner = self.inner.lock();
-        // Read under the lock, under which the floor is raised to a visible revision: it is not above this one.
-        let from = visible.load(Ordering::Acquire) + 1;
+        // Read under the lock, under which the floor is raised to a visible revision. Only while a state from elsewhere is
+        // being installed is it above this one.
+        let from = (visible.load(Ordering::Acquire) + 1).max(inner.floor);
         (from, inner.watch(from))
     }
 

@@ -613,4 +613,14 @@ fn a_checkpoint_beside_writers_can_read_its_own_revision() {
     assert_eq!(copy.pin_at(deleted).unwrap().revision(), deleted);
     assert_eq!(copy.pin_watch_next().0, deleted + 1);
     copy.pin_watch(deleted).unwrap();
+    // Who watches the copy from its oldest revision on sees the deletion.
+    let mut seen = Vec::new();
+    let mut visit = |key: &[u8], revision: u64, kind: EntryKind, _: &[u8]| {
+        seen.push((key.to_vec(), revision, kind));
+        Next::All
+    };
+    let (lower, upper) = (Bound::Unbounded, Bound::Unbounded);
+    copy.for_each_version(TreeId(0), lower, upper, (deleted, deleted), &mut visit)
+        .unwrap();
+    assert_eq!(seen, [(b"a".to_vec(), deleted, EntryKind::Delete)]);
 }
