@@ -332,7 +332,7 @@ impl<'a> Applier<'a> {
         if finished.is_ok() {
             replica.show_users(&self.state.known.users);
         }
-        replica.sequence.end();
+        replica.sequence.end_group();
         finished?;
         replica.tell_of_users();
         Ok(())

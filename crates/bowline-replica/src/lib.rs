@@ -48,6 +48,7 @@ mod walked;
 mod weigh;
 mod work;
 
+use std::cell::Cell;
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -609,12 +610,15 @@ impl Replica {
         // Before the state is another: nothing begins the view again meanwhile.
         let _order = core.apply_order.lock();
         core.graph_view.forget();
-        let is_one_state = self.sequence.begin_replacing();
-        let installed = match core.engine.install(frozen, directory, keeps_log) {
+        let was_one_state = Cell::new(false);
+        // Not before: readers go on while a merge is waited for, and files are opened.
+        let replacing = || was_one_state.set(self.sequence.begin_replacing());
+        let engine = &core.engine;
+        let installed = match engine.install(frozen, directory, keeps_log, replacing) {
             Ok(installed) => installed,
             Err(error) => {
                 // What was there is there still.
-                if is_one_state {
+                if was_one_state.get() {
                     self.sequence.end();
                 }
                 return Err(error.into());

@@ -19,6 +19,12 @@ impl Replica {
         self.sequence.in_one_state(take)
     }
 
+    /// The revision of the users that belong to what is visible. `None` while another member's state is being installed.
+    #[must_use]
+    pub fn users_revision(&self) -> Option<u64> {
+        self.in_one_state(|| self.users.load().revision())
+    }
+
     /// Reads a range at a revision (0 is the newest), as [`Command::Txn`](crate::Command::Txn) would, if `check` allows it
     /// in the state that is read. A watch from behind the returned revision misses nothing. `None` while another member's
     /// state is being installed.

@@ -41,11 +41,23 @@ impl StateSequence {
         !was_left
     }
 
-    /// Users and data are of one state again.
+    /// The users of a group are shown. Users and data are of one state again, but not where an installation has failed
+    /// half-way before.
+    pub(crate) fn end_group(&self) {
+        if !self.is_replaced.load(Ordering::Relaxed) {
+            self.go_on();
+        }
+    }
+
+    /// The state that was installed is loaded: users and data are of one state again.
     pub(crate) fn end(&self) {
+        self.go_on();
+        self.is_replaced.store(false, Ordering::Release);
+    }
+
+    fn go_on(&self) {
         let changes = self.changes.load(Ordering::Relaxed);
         self.changes.store((changes | 1) + 1, Ordering::Release);
-        self.is_replaced.store(false, Ordering::Release);
     }
 
     /// Calls `take`, again and again until nothing has changed meanwhile. `None` while another member's state is being
@@ -65,5 +77,25 @@ impl StateSequence {
                 thread::yield_now();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StateSequence;
+
+    #[test]
+    fn a_group_does_not_end_an_installation_that_failed() {
+        let sequence = StateSequence::default();
+        sequence.begin();
+        sequence.end_group();
+        assert_eq!(sequence.in_one_state(|| 1), Some(1));
+        assert!(sequence.begin_replacing());
+        sequence.begin();
+        sequence.end_group();
+        assert_eq!(sequence.in_one_state(|| 1), None);
+        assert!(!sequence.begin_replacing(), "it failed half-way before");
+        sequence.end();
+        assert_eq!(sequence.in_one_state(|| 1), Some(1));
     }
 }

@@ -121,8 +121,9 @@ impl LocalClient {
     /// Commits a command as it is.
     pub(super) async fn propose(&self, command: Command) -> Result<Applied> {
         // An alarm rests on no data. It may be the one that the data of this member differs, which is to be ended here, too.
+        // While a repair is waited for, nothing is applied here that could be answered.
         match command.inner() {
-            Command::Alarm { .. } => self.core.check_running()?,
+            Command::Alarm { .. } if !self.core.repairs.is_wanted() => self.core.check_running()?,
             _ => self.core.check_serving()?,
         }
         if self.core.is_learner() {
@@ -332,6 +333,13 @@ impl LocalClient {
     /// `Repairing`; `Refused` while the alarm names this member; `Stopped`.
     pub fn check_reading(&self) -> Result<()> {
         self.core.check_reading()
+    }
+
+    /// The revision of the users that belong to what is visible here. `None` while another member's state is being
+    /// installed.
+    #[must_use]
+    pub fn users_revision(&self) -> Option<u64> {
+        self.core.replica.users_revision()
     }
 
     /// This member's database: for watches, snapshots and the graph. It is as fresh as this member; see

@@ -95,10 +95,10 @@ fn a_read_is_of_the_state_in_which_it_was_allowed() {
     assert!(matches!(read, Err(Error::Closed)), "{read:?}");
 }
 
-/// A clock that has something done when it is asked the next time.
+/// A clock that has something done whenever it is asked.
 struct HookedClock {
     system: SystemClock,
-    hook: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    hook: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
 impl std::fmt::Debug for HookedClock {
@@ -110,8 +110,9 @@ impl std::fmt::Debug for HookedClock {
 impl Clock for HookedClock {
     fn monotonic(&self) -> Duration {
         let hook = self.hook.lock().take();
-        if let Some(hook) = hook {
+        if let Some(mut hook) = hook {
             hook();
+            *self.hook.lock() = Some(hook);
         }
         self.system.monotonic()
     }
@@ -133,8 +134,8 @@ fn read_by_nobody(replica: &Replica) -> Result<Option<ReadAt<RangeReply>>> {
     })
 }
 
-/// While another member's state was installed, its tables were read by the users of before. The clock is asked between the
-/// two, when the leases are loaded.
+/// While another member's state was installed, its tables were read by the users of before. The clock is asked before the
+/// tables are replaced, when reads go on, and when the leases are loaded, between tables and users.
 #[test]
 fn nobody_reads_an_installed_state_with_the_rights_of_the_old_one() {
     let mut leader = Member::open(&SimDisk::new(), 1);
@@ -155,18 +156,30 @@ fn nobody_reads_an_installed_state_with_the_rights_of_the_old_one() {
     } = late;
     let replica = Arc::new(replica);
     assert!(read_by_nobody(&replica).unwrap().is_some());
-    let seen = Arc::new(Mutex::new(None));
+    let seen = Arc::new(Mutex::new(Vec::new()));
     let (told, reader) = (seen.clone(), Arc::downgrade(&replica));
     let hook = move || {
-        let read = reader.upgrade().map(|replica| read_by_nobody(&replica));
-        *told.lock() = read.map(|read| matches!(read, Ok(None)));
+        if let Some(replica) = reader.upgrade() {
+            let read = read_by_nobody(&replica).unwrap();
+            told.lock()
+                .push(read.map(|(_, reply)| reply.unwrap().count));
+        }
     };
     *clock.hook.lock() = Some(Box::new(hook));
     let directory = Path::new("db/incoming");
     let installed = replica.install(&frozen.state, directory, false).unwrap();
+    *clock.hook.lock() = None;
     log.restart_at(installed.index + 1).unwrap();
     replica.log_restarted().unwrap();
-    assert_eq!(*seen.lock(), Some(true), "it is refused meanwhile");
+    let seen = seen.lock();
+    assert_eq!(seen.first(), Some(&Some(0)), "it goes on before: {seen:?}");
+    assert_eq!(
+        seen.last(),
+        Some(&None),
+        "it is refused meanwhile: {seen:?}"
+    );
+    let is_told = |count: &Option<u64>| count.is_some_and(|count| count > 0);
+    assert!(!seen.iter().any(is_told), "{seen:?}");
     let read = read_by_nobody(&replica);
     assert!(matches!(read, Err(Error::Closed)), "{read:?}");
 }

@@ -67,6 +67,8 @@ pub(crate) struct WatchRights {
     client: LocalClient,
     known: Known,
     granted: Arc<Granted>,
+    /// The revision of the users by which all that was granted was allowed when something was last told.
+    told_by: Option<u64>,
 }
 
 impl WatchRights {
@@ -78,6 +80,7 @@ impl WatchRights {
             client,
             known: Known::Caller(caller),
             granted,
+            told_by: None,
         }
     }
 
@@ -87,6 +90,7 @@ impl WatchRights {
             client,
             known: Known::Sought(seek),
             granted: Arc::default(),
+            told_by: None,
         }
     }
 
@@ -100,6 +104,18 @@ impl WatchRights {
 
     pub(super) fn granted(&self) -> &Arc<Granted> {
         &self.granted
+    }
+
+    /// Whether the caller may be told what is visible now. The stream is ended by whoever hears of a change of users; but what was
+    /// written behind the change may be there before.
+    pub(super) fn may_be_told(&mut self) -> bool {
+        let users = self.client.users_revision();
+        if users.is_some() && users == self.told_by {
+            return true;
+        }
+        let is_allowed = self.granted.is_allowed(&self.client);
+        self.told_by = users.filter(|_| is_allowed);
+        is_allowed
     }
 
     /// The number of voters.

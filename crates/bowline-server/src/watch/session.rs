@@ -140,6 +140,9 @@ impl WatchSession {
                     self.shard.resume(&self.state);
                 }
                 let message = &delivery.message;
+                if !message.events.is_empty() && !self.rights.may_be_told() {
+                    return Poll::Ready(Err(Status::from(Fault::PermissionDenied)));
+                }
                 if message.canceled
                     && let Some(audit) = &mut self.audit
                 {
@@ -332,7 +335,9 @@ mod tests {
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
-    use bowline_replica::{Caller, Grant, Permission, Session, UsersChange};
+    use bowline_replica::{
+        Caller, Command, Grant, Op, Permission, PutOp, Session, Txn, UsersChange,
+    };
     use bytes::Bytes;
 
     use super::*;
@@ -454,6 +459,38 @@ mod tests {
                 Err(status) => break status,
             }
         };
+        assert_eq!(end.code(), Code::PermissionDenied);
+    }
+
+    /// Whoever hears of a change of users ends the streams, behind what they are to be told: what was written behind the change
+    /// could be among that.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_visible_after_a_revocation_is_not_told() {
+        let server = with_users().await;
+        permit(&server).await;
+        let context = server.context();
+        let mut session = open(&server, &context.memory, of_ann(&server));
+        let process = WatchRights::of(context.client.clone(), Caller::Process);
+        let mut other = open(&server, &context.memory, process);
+        for session in [&mut session, &mut other] {
+            session.handle(create("k"));
+            assert!(next(session).await.unwrap().created);
+        }
+        let put = PutOp {
+            key: b"k".as_slice().into(),
+            ..PutOp::default()
+        };
+        let put = Command::Txn(Txn::of(Op::Put(put)));
+        let put = context.client.by(&Caller::Process).execute(put).await;
+        put.unwrap().reply.result.unwrap();
+        assert_eq!(next(&mut other).await.unwrap().events.len(), 1);
+        // It has been handed to the first, too.
+        for session in [&session, &other] {
+            drop(session.shard.state.lock());
+        }
+        let (role, permission) = ("r".to_owned(), permission());
+        change(&server, UsersChange::RevokePermission { role, permission }).await;
+        let end = next(&mut session).await.unwrap_err();
         assert_eq!(end.code(), Code::PermissionDenied);
     }
 

@@ -47,13 +47,19 @@ impl Engine {
     /// Replaces the whole state by a frozen one. Its files lie in `directory` under their own names,
     /// verified and synced. The log is void from then on: the owner starts it anew behind the returned
     /// index and then calls [`Engine::log_restarted`]. With `keeps_log` the log stays, because it goes on
-    /// beyond the end of the state.
+    /// beyond the end of the state. `replacing` is called when all is ready, before readers can find the new tables.
     ///
     /// # Errors
     /// `Corrupt` when the files are not those of the state; `Internal` when the state is older than the
     /// present one. Nothing has changed then. After `NoSpace`, `TooManyFiles` and `StillRead` nothing has
     /// changed either, and the call can be repeated.
-    pub fn install(&self, state: &[u8], directory: &Path, keeps_log: bool) -> Result<Installed> {
+    pub fn install(
+        &self,
+        state: &[u8],
+        directory: &Path,
+        keeps_log: bool,
+        replacing: impl FnOnce(),
+    ) -> Result<Installed> {
         let core = &*self.core;
         let damaged = |reason: String| Error::corrupt(directory, 0, reason);
         let edit =
@@ -76,7 +82,7 @@ impl Engine {
             let reason = format!("a state of entry {new} would replace one of entry {old}");
             return Err(Error::Internal(reason));
         }
-        let result = self.replace(&mut commit, &incoming, directory, keeps_log);
+        let result = self.replace(&mut commit, &incoming, directory, keeps_log, replacing);
         if result.is_ok() {
             core.jobs.forget_failures();
             if std::mem::take(&mut commit.is_half_done) {
@@ -92,6 +98,7 @@ impl Engine {
         incoming: &State,
         directory: &Path,
         keeps_log: bool,
+        replacing: impl FnOnce(),
     ) -> Result<Installed> {
         let core = &*self.core;
         let mut taken = Vec::new();
@@ -123,6 +130,7 @@ impl Engine {
         let newest = core.view.load().active.generation();
         // The floor is raised before the tables are replaced, since a reader loads the super-version
         // before it checks the floor.
+        replacing();
         let before = core.pins.replace(incoming.history_floor);
         // If a crash loses this edit, the opening notices: the log does not continue where the old state
         // ends.
