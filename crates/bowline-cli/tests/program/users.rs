@@ -139,6 +139,8 @@ fn users_write_and_log_in_while_an_added_member_has_not_started() {
         served.ok(&root("member add http://127.0.0.1:1"));
         served.ok("--user ann:pw put own/a 1");
         served.ok(&root("role add later"));
+        let roles = served.ok(&root("role list"));
+        assert!(roles.contains("later"), "{roles}");
     });
 }
 
