@@ -239,15 +239,12 @@ impl Member {
         place: Place,
     ) -> Option<(usize, Vec<u8>)> {
         let mut bytes = contents(&self.disk, path)?;
-        let file = self.disk.open(path, OpenMode::ReadWrite).ok()?;
         let at = place(&bytes, random);
-        bytes[at] ^= 1 << random.u8(0..8);
-        let written = file.write_at(&bytes[at..=at], at as u64);
-        let number = self.number;
-        self.trace.note(
-            name(number),
-            format_args!("byte {at} of {} rots: {written:?}", path.display()),
-        );
+        let bit = random.u8(0..8);
+        bytes[at] ^= 1 << bit;
+        self.disk.flip_bit(path, at as u64, bit).ok()?;
+        let what = format_args!("byte {at} of {} rots", path.display());
+        self.trace.note(name(self.number), what);
         Some((at, bytes))
     }
 }

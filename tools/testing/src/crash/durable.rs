@@ -88,8 +88,7 @@ impl Durable {
         let base = &mut self.base;
         self.pending.retain(|pending| {
             let operation = &recording.operations[pending.index];
-            let touched = operation.needs();
-            if pending.is_certain() && !touched.iter().flatten().any(|i| blocked.contains(i)) {
+            if pending.is_certain() && !operation.touches().any(|i| blocked.contains(&i)) {
                 base.apply(operation);
                 names_went |= matches!(
                     operation,
@@ -97,7 +96,7 @@ impl Durable {
                 );
                 return false;
             }
-            blocked.extend(touched.into_iter().flatten());
+            blocked.extend(operation.touches());
             true
         });
         if names_went {

@@ -73,6 +73,15 @@ impl Contents {
         }
     }
 
+    /// Inverts one bit, if the file is that long.
+    pub(crate) fn flip_bit(&mut self, offset: u64, bit: u8) {
+        if offset < self.len {
+            let mut byte = [0];
+            self.read(&mut byte, offset);
+            self.write(&[byte[0] ^ (1 << (bit % 8))], offset);
+        }
+    }
+
     pub(crate) fn write_zeros(&mut self, len: u64, offset: u64) {
         let end = offset + len;
         self.grow_to(end);

@@ -57,9 +57,7 @@ impl SimDisk {
         };
         match damage {
             Damage::FlipBit { offset, bit } => {
-                let mut byte = [0];
-                contents.read(&mut byte, in_file(offset)?);
-                contents.write(&[byte[0] ^ (1 << (bit % 8))], offset);
+                contents.flip_bit(in_file(offset)?, bit);
             }
             Damage::ZeroSector { sector } => {
                 let start = in_file(sector.saturating_mul(SECTOR_BYTES))?;
@@ -77,6 +75,19 @@ impl SimDisk {
         }
         tree.forget_unreachable();
         Ok(SimDisk::from_tree(tree))
+    }
+
+    /// Inverts a bit of a file while a program may run: the medium decays, so no flush is needed for it to last, and
+    /// none ends it. Beyond the end of the file it is an `InvalidInput` error.
+    pub fn flip_bit(&self, path: &Path, offset: u64, bit: u8) -> io::Result<()> {
+        let mut shared = self.shared.lock();
+        let inode = shared.live.resolve(path)?.ok_or(io::ErrorKind::NotFound)?;
+        let contents = shared.live.file_mut(inode);
+        if offset >= contents.ok_or(io::ErrorKind::IsADirectory)?.len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        shared.record(Operation::FlipBit { inode, offset, bit });
+        Ok(())
     }
 
     /// A copy of this disk as the running program sees it, with everything durable and the file at `path`

@@ -84,6 +84,15 @@ pub enum Operation {
         /// Whether the file became longer.
         grows: bool,
     },
+    /// A bit decayed at rest. The medium holds it like that from now on, whatever is flushed.
+    FlipBit {
+        /// The file.
+        inode: Inode,
+        /// Byte of the file.
+        offset: u64,
+        /// Bit of the byte, 0 to 7.
+        bit: u8,
+    },
     /// A file was truncated or extended.
     SetLen {
         /// The file.
@@ -137,6 +146,7 @@ impl Operation {
             Operation::CreateDir { .. } => "create dir",
             Operation::Create { .. } => "create",
             Operation::Write { .. } => "write",
+            Operation::FlipBit { .. } => "flip bit",
             Operation::SetLen { .. } => "set len",
             Operation::SyncFile { .. } => "sync",
             Operation::SyncFileFailed { .. } => "failed sync",
@@ -154,6 +164,7 @@ impl Operation {
             Operation::CreateDir { inode, .. }
             | Operation::Create { inode, .. }
             | Operation::Write { inode, .. }
+            | Operation::FlipBit { inode, .. }
             | Operation::SetLen { inode, .. }
             | Operation::SyncFile { inode }
             | Operation::SyncFileFailed { inode }
@@ -163,7 +174,7 @@ impl Operation {
         }
     }
 
-    /// The inodes that must be synced before the operation is safe; none for a sync.
+    /// The inodes that must be synced before the operation is safe; none for a sync, and for what the medium did.
     pub(crate) fn needs(&self) -> [Option<Inode>; 2] {
         match self {
             Operation::CreateDir { at, .. }
@@ -176,11 +187,21 @@ impl Operation {
             Operation::Write { inode, .. } | Operation::SetLen { inode, .. } => {
                 [Some(*inode), None]
             }
-            Operation::SyncFile { .. }
+            Operation::FlipBit { .. }
+            | Operation::SyncFile { .. }
             | Operation::SyncFileFailed { .. }
             | Operation::SyncDir { .. }
             | Operation::SyncDirFailed { .. } => [None, None],
         }
+    }
+
+    /// The inodes with whose other operations it stays in order.
+    pub(crate) fn touches(&self) -> impl Iterator<Item = Inode> {
+        let flipped = match self {
+            Operation::FlipBit { inode, .. } => Some(*inode),
+            _ => None,
+        };
+        self.needs().into_iter().flatten().chain(flipped)
     }
 }
 
@@ -281,6 +302,9 @@ impl fmt::Display for Described<'_> {
                     data.len(),
                     name(inode)
                 )
+            }
+            Operation::FlipBit { inode, offset, bit } => {
+                write!(f, "flip bit {bit} of byte {offset} of {}", name(inode))
             }
             Operation::SetLen { inode, len } => write!(f, "set_len {len} of {}", name(inode)),
             Operation::SyncFile { inode } => write!(f, "sync {}", name(inode)),

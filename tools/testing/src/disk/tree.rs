@@ -196,6 +196,11 @@ impl Tree {
                     }
                 }
             }
+            Operation::FlipBit { inode, offset, bit } => {
+                if let Some(contents) = self.file_mut(*inode) {
+                    contents.flip_bit(*offset, *bit);
+                }
+            }
             Operation::SetLen { inode, len } => {
                 if let Some(contents) = self.file_mut(*inode) {
                     contents.set_len(*len);
