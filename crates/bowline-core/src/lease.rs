@@ -182,6 +182,11 @@ impl Held {
         }
     }
 
+    /// Restarts the TTL from `now`. Another call may have read the clock later and come here before.
+    fn restart(&mut self, now: Duration) {
+        self.deadline = self.deadline.max(now + self.grant.ttl);
+    }
+
     fn is_recorded(&self) -> bool {
         self.recorded.is_some() || self.is_telling
     }
@@ -378,7 +383,7 @@ impl LeaseTable {
             };
             return Some((ttl, KeptAlive::Unrecorded(later)));
         }
-        lease.deadline = now + ttl;
+        lease.restart(now);
         Some((ttl, KeptAlive::Restarted))
     }
 
@@ -390,7 +395,7 @@ impl LeaseTable {
             return false;
         };
         lease.grant = grant;
-        lease.deadline = now + grant.ttl;
+        lease.restart(now);
         true
     }
 
@@ -403,7 +408,7 @@ impl LeaseTable {
             return Some(Renewal::Ending);
         }
         // The deadline first: later records are of the renewed lease.
-        lease.deadline = now + lease.grant.ttl;
+        lease.restart(now);
         lease.is_awaited = lease.is_recorded();
         Some(match lease.is_awaited {
             true => Renewal::Recorded,
@@ -601,6 +606,38 @@ mod tests {
             let time = step * 199;
             let most = time.as_millis() / slack(ttl).as_millis() + 1;
             assert!((1..=most).contains(&records), "{records} of {most}");
+        }
+    }
+
+    /// Of two keep-alives at once, the one that had read the clock first and came last took back what the other had been
+    /// told: the lease expired before its time.
+    #[test]
+    fn an_older_keep_alive_takes_nothing_back() {
+        type Renew = fn(&LeaseTable, Duration);
+        let second = Duration::from_secs(1);
+        let id = lease_id(7);
+        let recorded = Grant::starting_at(1_000_000, second * 10);
+        let renewals: [Renew; 3] = [
+            |table, now| {
+                let kept = table.keep_alive(lease_id(7), now, 0);
+                assert!(matches!(kept, Some((_, KeptAlive::Restarted))), "{kept:?}");
+            },
+            |table, now| {
+                let later = Grant::starting_at(2_000_000, Duration::from_secs(10));
+                assert!(table.restart(lease_id(7), later, now));
+            },
+            |table, now| {
+                let renewed = table.renew(lease_id(7), now);
+                assert!(matches!(renewed, Some(Renewal::Renewed { .. })));
+            },
+        ];
+        for renew in renewals {
+            let table = LeaseTable::default();
+            table.insert(id, recorded, Duration::ZERO);
+            renew(&table, second * 5);
+            renew(&table, second * 4);
+            assert!(table.take_expired(second * 14).is_empty());
+            assert_eq!(table.take_expired(second * 15), [(id, 0)]);
         }
     }
 

@@ -6,7 +6,8 @@
 //! Invariants:
 //!
 //! - A draft has one action for each tree and key, the last one.
-//! - A draft records each read of the database, as a key or a range.
+//! - A draft records each read of the database, as a key or a range. What is read again and again takes no more room than
+//!   what is read once ([`Noted`]).
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{self, BTreeMap};
@@ -18,6 +19,7 @@ use bowline_types::Revision;
 
 use crate::commit_queue::{Request, TreeRange};
 use crate::handle::Shared;
+use crate::noted::Noted;
 use bowline_core::error::{Error, Result};
 use bowline_core::graph::{self, BlockId, KindId};
 use bowline_core::lease::LeaseId;
@@ -32,13 +34,13 @@ use bowline_core::write::validate::{Guard, Reliance};
 #[derive(Debug, Default)]
 pub(crate) struct Draft {
     writes: Writes,
-    pub(crate) keys: Vec<(TreeId, Vec<u8>)>,
-    pub(crate) ranges: Vec<TreeRange>,
+    pub(crate) keys: Noted<(TreeId, Vec<u8>)>,
+    pub(crate) ranges: Noted<TreeRange>,
     /// Ranges that must be unchanged under any isolation.
-    firm_ranges: Vec<TreeRange>,
+    firm_ranges: Noted<TreeRange>,
     pub(crate) guards: Vec<Guard>,
     /// Edges that were read by an unregistered kind.
-    pub(crate) unregistered: Vec<(BlockId, String, BlockId)>,
+    pub(crate) unregistered: Noted<(BlockId, String, BlockId)>,
     bytes: u64,
     /// What writes that belong together have replaced, in order.
     replaced: Option<Vec<Replaced>>,
@@ -140,12 +142,12 @@ impl Draft {
         };
         let relied_on = Reliance::of(isolation);
         if relied_on.reads {
-            request.keys = keys;
-            request.ranges = ranges;
+            request.keys = keys.into_vec();
+            request.ranges = ranges.into_vec();
             // Read before the look-ups, to notice a kind that is registered in between.
             let kinds = &shared.kinds;
             let next = kinds.next_id();
-            for (source, kind, target) in unregistered {
+            for (source, kind, target) in unregistered.into_vec() {
                 match kinds.id(&kind) {
                     Some(kind) => {
                         let key = graph::edge_out_key(source, kind, target);
@@ -160,7 +162,7 @@ impl Draft {
             let written = written.map(|write| (write.tree, write.key.to_vec()));
             request.keys.extend(written);
         }
-        request.ranges.extend(firm_ranges);
+        request.ranges.extend(firm_ranges.into_vec());
         request
     }
 }

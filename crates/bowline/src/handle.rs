@@ -6,7 +6,8 @@
 //!                                                              └─ closes and joins when dropped
 //! ```
 //!
-//! Invariant: no thread holds a handle, so none keeps a database open.
+//! Invariant: no thread holds a handle, so none keeps a database open. It may be closed on one of them all the same, by a waker
+//! that drops the last handle.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -145,6 +146,24 @@ enum LazyThread {
     Running(JoinHandle<()>),
 }
 
+impl LazyThread {
+    fn running(self) -> Option<JoinHandle<()>> {
+        match self {
+            LazyThread::Running(running) => Some(running),
+            LazyThread::None | LazyThread::Allowed => None,
+        }
+    }
+}
+
+/// Waits for the end of a thread, unless it is the calling one: each may lead a group and wake who waits for a ticket, and that is
+/// somebody else's code, which may drop the last handle.
+fn join(running: Option<JoinHandle<()>>, name: &str) {
+    let other = running.filter(|running| running.thread().id() != thread::current().id());
+    if other.is_some_and(|other| other.join().is_err()) {
+        tracing::error!("{name} panicked");
+    }
+}
+
 /// Keeps a database open.
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
@@ -276,28 +295,16 @@ impl Handle {
 impl Open {
     fn close(&self) -> Result<()> {
         self.shared.begin_close();
-        let thread = self.lease_thread.lock().take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the lease thread panicked");
-        }
-        let thread = self.index_thread.lock().take();
-        if thread.is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread of the indexes panicked");
-        }
+        let running = self.lease_thread.lock().take();
+        join(running, "the lease thread");
+        let running = self.index_thread.lock().take();
+        join(running, "the thread of the indexes");
         let thread = std::mem::take(&mut *self.view_thread.lock());
-        if let LazyThread::Running(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of the graph view panicked");
-        }
+        join(thread.running(), "the thread of the graph view");
         // What was ordered before is committed, also what stands behind a group that is being flushed.
         self.shared.queue.end_commit_thread();
         let thread = std::mem::take(&mut *self.commit_thread.lock());
-        if let LazyThread::Running(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("the commit thread panicked");
-        }
+        join(thread.running(), "the commit thread");
         self.shared.queue.lead_all(&self.shared.core);
         self.shared.save_view();
         Ok(self.shared.engine.close()?)

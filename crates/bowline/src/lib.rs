@@ -60,6 +60,7 @@ mod index_build;
 mod indexes;
 mod ingest;
 mod many;
+mod noted;
 mod query;
 mod read_only;
 mod reader;

@@ -1,10 +1,13 @@
-//! Invalid records of the system tree, the visibility of a lease that ends, and what the check finds in indexes.
+//! Invalid records of the system tree, the visibility of a lease that ends, what the check finds in indexes, and what a
+//! transaction notes of its reads.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bowline_core::error::Error;
+use bowline_core::index::{Definition, State};
 use bowline_core::kinds::Kinds;
 use bowline_core::lease::{self, LeaseId, LeaseTable};
 use bowline_core::trees;
@@ -12,6 +15,7 @@ use bowline_core::write::mutation::{Action, Mutation, Mutations};
 use bowline_storage::SystemClock;
 
 use crate::commit_queue::Request;
+use crate::cypher::Parameters;
 use crate::turns::LOSSES;
 use crate::{Block, BlockId, Db, expiry};
 
@@ -140,22 +144,25 @@ fn a_long_transaction_wins_beside_writers_that_never_rest() {
     const ATTEMPTS_MAX: u32 = 50;
     let db = Db::in_memory().unwrap();
     let (is_done, attempts) = (AtomicBool::new(false), AtomicU32::new(0));
+    // On a busy machine it was over before a writer had begun.
+    let all_run = Barrier::new(4);
     thread::scope(|scope| {
         for writer in 0..3 {
-            let (db, is_done) = (&db, &is_done);
+            let (db, is_done, all_run) = (&db, &is_done, &all_run);
             scope.spawn(move || {
-                let mut puts = 0;
+                // One of them by transactions without reads.
+                let put = || match writer {
+                    0 => db.transact(|tx| tx.put("hot", "w")).unwrap(),
+                    _ => drop(db.put("hot", "w").unwrap()),
+                };
+                put();
+                all_run.wait();
                 while !is_done.load(Ordering::Relaxed) {
-                    // One of them by transactions without reads.
-                    match writer {
-                        0 => db.transact(|tx| tx.put("hot", "w")).unwrap(),
-                        _ => drop(db.put("hot", "w").unwrap()),
-                    }
-                    puts += 1;
+                    put();
                 }
-                assert!(puts > 0);
             });
         }
+        all_run.wait();
         let outcome = db.transact(|tx| {
             attempts.fetch_add(1, Ordering::Relaxed);
             tx.get("hot")?;
@@ -203,4 +210,112 @@ fn a_turn_is_left_when_a_transaction_fails() {
     });
     assert!(matches!(failed, Err(Error::Canceled)));
     assert!(db.handle().turns.are_unused());
+}
+
+/// A query that writes reads a block for each of its rows. Each of these reads was noted anew: the memory of a transaction
+/// grew with the square of the blocks, and its commit checked all of them while everybody else waited.
+#[test]
+fn what_is_read_again_is_noted_once() {
+    const NOTED_MAX: usize = 1_024;
+    let db = Db::in_memory().unwrap();
+    for id in 0..100 {
+        let block = Block::new(BlockId(id), "p").attribute("x", 1);
+        db.transact(|tx| tx.put_block(&block)).unwrap();
+    }
+    let mut tx = db.begin();
+    let pairs = "MATCH (a:p), (b:p) WHERE a.x + b.x = 2 RETURN count(*)";
+    let answer = tx.query(pairs, &Parameters::new()).unwrap();
+    assert_eq!(answer.rows[0][0].to_string(), "10000");
+    for _ in 0..5_000 {
+        assert!(tx.get("k").unwrap().is_none());
+        assert_eq!(tx.range("l".."m").unwrap().count(), 0);
+        let edge = tx.edge(BlockId(1), "never_used", BlockId(2));
+        assert!(edge.unwrap().is_none());
+    }
+    let draft = tx.draft_mut();
+    let keys = std::mem::take(&mut draft.keys).into_vec().len();
+    let ranges = std::mem::take(&mut draft.ranges).into_vec().len();
+    let edges = std::mem::take(&mut draft.unregistered).into_vec().len();
+    let noted = [keys, ranges, edges];
+    assert!(noted.iter().all(|it| *it <= NOTED_MAX), "{noted:?}");
+}
+
+/// However often: what was read conflicts, and what lies between does not.
+#[test]
+fn what_is_read_often_is_in_the_read_set_and_nothing_else() {
+    let db = Db::in_memory().unwrap();
+    let conflicts_with = |changed: &str| {
+        let mut tx = db.begin();
+        for number in 0..4_000 {
+            let key = format!("k{:04}", number % 1_000);
+            assert_eq!(
+                tx.get(&key).unwrap().is_some(),
+                db.get(&key).unwrap().is_some()
+            );
+            let range = match number % 2 {
+                0 => "l".."m",
+                _ => "n".."o",
+            };
+            drop(tx.range(range).unwrap());
+        }
+        tx.put("own", "v").unwrap();
+        db.put(changed, "v").unwrap();
+        match tx.commit() {
+            Ok(_) => false,
+            Err(Error::Conflict { .. }) => true,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    for read in ["k0000", "k0777", "k0999", "l", "lz", "n", "nz"] {
+        assert!(conflicts_with(read), "{read}");
+    }
+    for other in ["j", "k1000", "m", "mz", "o"] {
+        assert!(!conflicts_with(other), "{other}");
+    }
+}
+
+/// The record of a dropped index is visible a moment before commits know of it. Who began in that moment read by the index,
+/// and no commit wrote any more what it would have found: two transactions that looked for one name both put it.
+#[test]
+fn who_reads_by_an_index_as_it_is_dropped_conflicts_with_what_it_would_have_found() {
+    let db = Db::in_memory().unwrap();
+    db.create_index("person", ["name"]).unwrap();
+    let put = |id: u128, name: &str| {
+        let block = Block::new(BlockId(id), "person").attribute("name", name);
+        db.transact(|tx| tx.put_block(&block)).unwrap();
+    };
+    put(1, "b");
+    let count = "MATCH (p:person {name: 'a'}) RETURN count(p)";
+    let before = db.snapshot();
+    let shown = before.build_query(count).explain(&before.graph()).unwrap();
+    assert!(shown.contains("Seek"), "{shown}");
+    let handle = db.handle();
+    let index = handle.indexes.now().kept[0].clone();
+    let dropped = Definition {
+        state: State::Dropped,
+        ..Definition::clone(&index)
+    };
+    let record = Action::PutRaw {
+        value: dropped.encode(),
+    };
+    let request = Request::of(Mutation::new(trees::INDEX, &dropped.key(), record));
+    let mut begun = None;
+    let queue = &handle.queue;
+    let committed = queue.commit_alone(&handle.core, request, |_| {
+        // The commit is visible, and the set of indexes is that of before.
+        let mut tx = db.begin();
+        let answer = tx.query(count, &Parameters::new()).unwrap();
+        assert_eq!(answer.rows[0][0].to_string(), "0");
+        tx.put("is the first", "a").unwrap();
+        begun = Some(tx);
+        handle.indexes.put(dropped);
+    });
+    let tx = begun.expect("the drop is committed");
+    assert_eq!(tx.snapshot_revision(), committed.unwrap().revision);
+    put(2, "a");
+    let outcome = tx.commit();
+    assert!(
+        matches!(outcome, Err(Error::Conflict { .. })),
+        "{outcome:?}"
+    );
 }

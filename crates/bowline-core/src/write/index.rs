@@ -154,6 +154,12 @@ impl IndexChanges {
         let unique = self.puts.iter().filter(|(index, _)| index.is_unique);
         let mut put: Vec<&(Arc<Definition>, Vec<u8>)> = unique.collect();
         put.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
+        // A command may move the values of all blocks: then each entry that is there is sought among as many that go.
+        let mut gone: Vec<&[u8]> = Vec::new();
+        if !put.is_empty() {
+            gone.extend(self.deletes.iter().map(Vec::as_slice));
+            gone.sort_unstable();
+        }
         for (at, (index, entry)) in put.iter().enumerate() {
             let values = Definition::values_of(entry);
             let next = put.get(at + 1).map(|(_, next)| next);
@@ -165,7 +171,7 @@ impl IndexChanges {
                     // Values are never the beginning of others, but a block's id may look like more of them.
                     let is_other = key != entry.as_slice()
                         && Definition::values_of(key) == values
-                        && !self.deletes.iter().any(|deleted| deleted == key);
+                        && gone.binary_search(&key).is_err();
                     if is_other {
                         other = Some(key.to_vec());
                     }

@@ -15,7 +15,7 @@ use super::request::{Prepared, Request};
 use bowline_core::error::{Error, Result, show_key};
 use bowline_core::graph::csr::GraphChanges;
 use bowline_core::graph::{self, KindId};
-use bowline_core::index::IndexSet;
+use bowline_core::index::{Definition, IndexSet};
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
 use bowline_core::watch::Change;
@@ -73,7 +73,7 @@ pub(super) fn decide_all(
             outcomes.push(Err(Error::Storage(Clone::clone(error))));
             continue;
         }
-        let decided = decide(engine, &group, &request.request)
+        let decided = decide(engine, &group, &request.request, around.indexes)
             .and_then(|()| encode(engine, &group, request, around, &mut scratch.writer));
         outcomes.push(match decided {
             Ok(committed) if !committed.changed => Ok(committed),
@@ -104,13 +104,28 @@ pub(super) fn decide_all(
 }
 
 /// Validates a request against the newest state.
-fn decide(engine: &Engine, group: &CommitGroup<'_>, request: &Request) -> Result<()> {
+fn decide(
+    engine: &Engine,
+    group: &CommitGroup<'_>,
+    request: &Request,
+    indexes: &IndexSet,
+) -> Result<()> {
     let snapshot = request.snapshot;
     // Every commit of a key, a block or an edge takes a revision: without a new one nothing has changed.
     let is_current = group.last_revision() == snapshot.get();
     if !is_current {
         for (tree, key) in &request.keys {
             validate::check_unchanged(engine, *tree, key, snapshot)?.map_err(refusal)?;
+            // The definition of an index. A drop is visible a moment before commits know of it: who began in between has
+            // read by the index, and nobody says any more what would be in it.
+            let is_kept = |kept: &Arc<Definition>| key.as_slice() == kept.key();
+            if *tree == trees::INDEX && !indexes.kept.iter().any(is_kept) {
+                return Err(Error::Conflict {
+                    what: what(*tree, key),
+                    revision: Revision::new(group.last_revision()),
+                    snapshot,
+                });
+            }
         }
         for (tree, lower, upper) in &request.ranges {
             let bounds = (slice(lower), slice(upper));

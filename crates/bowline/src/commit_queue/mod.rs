@@ -563,18 +563,34 @@ struct Members(Vec<Arc<Seat>>);
 
 impl Members {
     fn finish(&self, outcomes: impl Iterator<Item = Result<Committed>>) {
+        let mut have_wakers = false;
         for (seat, outcome) in self.0.iter().zip(outcomes) {
-            seat.finish(outcome);
+            have_wakers |= seat.finish(outcome);
+        }
+        if have_wakers {
+            self.wake();
+        }
+    }
+
+    /// Wakes the futures once all are done: one that closes the database waits for threads which may be members.
+    fn wake(&self) {
+        for seat in &self.0 {
+            seat.wake();
         }
     }
 }
 
 impl Drop for Members {
     fn drop(&mut self) {
+        let mut have_wakers = thread::panicking();
         for seat in &self.0 {
             if !seat.is_done() {
-                seat.finish(Err(internal("the leader of the commit group panicked")));
+                have_wakers |=
+                    seat.finish(Err(internal("the leader of the commit group panicked")));
             }
+        }
+        if have_wakers {
+            self.wake();
         }
     }
 }

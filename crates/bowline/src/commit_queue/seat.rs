@@ -163,15 +163,29 @@ impl Seat {
         outcome.unwrap_or_else(|| Err(internal("a commit group gave no outcome")))
     }
 
-    pub(super) fn finish(&self, outcome: Result<Committed>) {
+    /// Gives it its outcome, and wakes the thread that waits. Says whether a waker is left to [`Seat::wake`].
+    pub(super) fn finish(&self, outcome: Result<Committed>) -> bool {
         *self.outcome.lock() = Some(outcome);
         self.state.store(DONE, Ordering::Release);
+        let waiter = {
+            let mut waiter = self.waiter.lock();
+            if matches!(*waiter, Waiter::Waker(_)) {
+                return true;
+            }
+            std::mem::replace(&mut *waiter, Waiter::Nobody)
+        };
+        if let Waiter::Thread(thread) = waiter {
+            thread.unpark();
+        }
+        false
+    }
+
+    /// Wakes the future of a seat that is done.
+    pub(super) fn wake(&self) {
         // Not under its lock: a waker is somebody else's code.
         let waiter = std::mem::replace(&mut *self.waiter.lock(), Waiter::Nobody);
-        match waiter {
-            Waiter::Thread(thread) => thread.unpark(),
-            Waiter::Waker(waker) => waker.wake(),
-            Waiter::Nobody | Waiter::Gone => {}
+        if let Waiter::Waker(waker) = waiter {
+            waker.wake();
         }
     }
 }

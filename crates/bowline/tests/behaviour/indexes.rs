@@ -4,6 +4,7 @@
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
 use std::{panic, thread};
 
 use bowline::cypher::{DraftRead, Drafted, Parameters, Value};
@@ -718,10 +719,10 @@ fn a_thread_goes_on_with_what_a_crash_left() {
     });
     let disk = unfinished.expect("a crash within the build");
     let db = small().vfs(disk).open("/db").unwrap();
-    let deadline = std::time::Instant::now() + crate::support::TIMEOUT;
+    let deadline = Instant::now() + crate::support::TIMEOUT;
     while db.indexes()[0].ready_since.is_none() {
-        assert!(std::time::Instant::now() < deadline, "nobody builds it");
-        thread::sleep(std::time::Duration::from_millis(1));
+        assert!(Instant::now() < deadline, "nobody builds it");
+        thread::sleep(Duration::from_millis(1));
     }
     assert_clean(&db);
 }
@@ -767,4 +768,31 @@ fn a_plan_that_is_held_follows_the_indexes() {
     assert!(plan().contains("Seek"));
     db.drop_index("person", ["age"]).unwrap();
     assert!(plan().contains("Scan"));
+}
+
+/// An entry that another block gives up was sought among all that go: to renumber blocks took time in the square of their
+/// number, in which nobody else committed.
+#[test]
+fn a_shift_of_unique_values_takes_time_in_proportion() {
+    let shift = |is_unique: bool| {
+        let db = Db::in_memory().unwrap();
+        let created = match is_unique {
+            true => db.create_unique_index("task", ["place"]),
+            false => db.create_index("task", ["place"]),
+        };
+        created.unwrap();
+        let put = |by: i64| {
+            let blocks = (0..100_000).map(|id| (BlockId(id), id as i64 + by));
+            let block = |(id, place)| Block::new(id, "task").attribute("place", place);
+            db.transact(|tx| blocks.clone().try_for_each(|it| tx.put_block(&block(it))))
+                .unwrap();
+        };
+        put(0);
+        let start = Instant::now();
+        put(1);
+        start.elapsed()
+    };
+    let (plain, unique) = (shift(false), shift(true));
+    let most = plain * 3 + Duration::from_secs(5);
+    assert!(unique < most, "{unique:?}, and {plain:?} without");
 }

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -231,6 +231,48 @@ fn closing_beside_a_flush_commits_what_was_ordered_behind_it() -> Result<()> {
     drop(db);
     let db = open()?;
     for key in ["leader", "polled", "dropped", "held"] {
+        assert_eq!(value(&db, key).as_deref(), Some("v"), "{key}");
+    }
+    Ok(())
+}
+
+/// Has the last handle of a database, and drops it when it is woken: as the task of an executor that is gone.
+struct LastHandle {
+    held: Mutex<Option<(Db, Ticket)>>,
+    over: mpsc::Sender<()>,
+}
+
+impl Wake for LastHandle {
+    fn wake(self: Arc<Self>) {
+        let held = self.held.lock().expect("no panic").take();
+        drop(held);
+        self.over.send(()).expect("the test waits");
+    }
+}
+
+/// The commit thread that woke it closed the database, and was to wait for its own end: it panicked within a destructor, and
+/// what stood in the queue was neither committed nor refused.
+#[test]
+fn a_waker_may_drop_the_last_handle() -> Result<()> {
+    let disk = Disk::new();
+    let db = disk.open(Db::builder());
+    let mut ticket = db.put_later("polled", "v")?;
+    let (over, is_over) = mpsc::channel();
+    let held = Mutex::new(None);
+    let last = Arc::new(LastHandle { held, over });
+    {
+        // Whoever wakes waits until the handle is there.
+        let mut held = last.held.lock().expect("no panic");
+        let waker = Waker::from(last.clone());
+        let looked = Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker));
+        assert!(looked.is_pending());
+        drop(db.put_later("behind", "v")?);
+        *held = Some((db, ticket));
+    }
+    drop(last);
+    is_over.recv_timeout(TIMEOUT).expect("it is closed");
+    let db = disk.open(manual());
+    for key in ["polled", "behind"] {
         assert_eq!(value(&db, key).as_deref(), Some("v"), "{key}");
     }
     Ok(())
