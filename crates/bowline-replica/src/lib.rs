@@ -509,11 +509,17 @@ impl Replica {
     pub fn has_too_many_keys(&self, id: LeaseId, keys_max: usize) -> Result<Option<bool>> {
         /// More than the head of the batch and the records of the lease take.
         const OTHER_BYTES: u64 = 64;
+        /// More than the record of an author takes besides the name.
+        const AUTHOR_BYTES: u64 = 64;
+        let author_bytes = match self.are_users_enabled() {
+            true => AUTHOR_BYTES + NAME_BYTES_MAX as u64,
+            false => 0,
+        };
         let keys = match self.db.lease_keys(id) {
             Err(Error::LeaseNotFound { .. }) => return Ok(Some(false)),
             keys => keys?,
         };
-        let (mut size, limit) = (OTHER_BYTES, self.writes_max());
+        let (mut size, limit) = (OTHER_BYTES + author_bytes, self.writes_max());
         for (before, key) in keys.enumerate() {
             if before == keys_max {
                 return Ok(None);

@@ -161,6 +161,12 @@ impl<K> Default for Held<K> {
 }
 
 impl<K: Hash + Eq> Held<K> {
+    /// Full buckets leave.
+    fn sweep(&mut self, now: Duration) {
+        self.swept = now;
+        self.of_each.retain(|_, buckets| !buckets.are_full(now));
+    }
+
     fn of<Q>(&mut self, key: &Q, now: Duration) -> &mut Buckets
     where
         K: Borrow<Q>,
@@ -168,8 +174,7 @@ impl<K: Hash + Eq> Held<K> {
     {
         if !self.of_each.contains_key(key) {
             if self.of_each.len() >= PRINCIPALS_MAX && now >= self.swept + SWEEP_INTERVAL {
-                self.swept = now;
-                self.of_each.retain(|_, buckets| !buckets.are_full(now));
+                self.sweep(now);
             }
             if self.of_each.len() >= PRINCIPALS_MAX {
                 return &mut self.of_others;
@@ -220,9 +225,12 @@ impl Rates {
         })
     }
 
-    /// How many principals have buckets.
-    pub(crate) fn principals(&self) -> usize {
-        let principals = self.principals.lock();
+    /// How many principals have buckets that are not full: they have made calls lately.
+    pub(crate) fn principals(&self, now: Instant) -> usize {
+        let now = now.saturating_duration_since(self.begun);
+        let mut principals = self.principals.lock();
+        principals.users.sweep(now);
+        principals.addresses.sweep(now);
         principals.users.of_each.len() + principals.addresses.of_each.len()
     }
 
@@ -354,14 +362,27 @@ mod tests {
         for number in 0..PRINCIPALS_MAX as u32 {
             assert!(rates.admit(&client(number), now).is_ok());
         }
-        assert_eq!(rates.principals(), PRINCIPALS_MAX);
+        assert_eq!(rates.principals(now), PRINCIPALS_MAX);
         // The others share their buckets meanwhile.
         assert!(rates.admit(&client(u32::MAX), now).is_ok());
         assert!(rates.admit(&client(u32::MAX - 1), now).is_err());
-        assert_eq!(rates.principals(), PRINCIPALS_MAX);
+        assert_eq!(rates.principals(now), PRINCIPALS_MAX);
         let later = now + Duration::from_secs(3);
         assert!(rates.admit(&client(u32::MAX), later).is_ok());
-        assert_eq!(rates.principals(), 1);
+        assert_eq!(rates.principals(later), 1);
+    }
+
+    /// All were counted that had made a call since the start, as long as there was room for more.
+    #[test]
+    fn principals_that_are_idle_are_not_counted() {
+        let rates = rates(1, 0);
+        let now = Instant::now();
+        for number in 0..10 {
+            assert!(rates.admit(&client(number), now).is_ok());
+        }
+        let later = now + Duration::from_secs(3);
+        assert!(rates.admit(&client(3), later).is_ok());
+        assert_eq!(rates.principals(later), 1);
     }
 
     #[test]

@@ -145,7 +145,11 @@ impl<T> Reloading<T> {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(%error, "new {} were refused: those from before stay", self.what);
                 }
-                if is_repeated {
+                let may_pass = matches!(
+                    error,
+                    TlsError::NotYetValid { .. } | TlsError::Unreadable { .. }
+                );
+                if is_repeated && !may_pass {
                     // Not looked at again before they change.
                     seen.stamps = stamps;
                 }

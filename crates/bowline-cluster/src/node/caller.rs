@@ -189,13 +189,20 @@ impl CallerClient<'_> {
     }
 
     fn with_actor(&self, command: Command) -> Command {
-        match self.caller.actor() {
-            Some(actor) => Command::By {
-                at_ms: self.client.author_time(&actor),
-                actor,
-                command: Box::new(command),
-            },
-            None => command,
+        let Some(actor) = self.caller.actor() else {
+            return command;
+        };
+        // It fills a batch to the bound, where the record of an author finds no room.
+        let is_filled = matches!(command, Command::LeaseDeleteKeys { .. });
+        let at_ms = match is_filled {
+            true => None,
+            false => self.client.author_time(&actor),
+        };
+        let command = Box::new(command);
+        Command::By {
+            actor,
+            at_ms,
+            command,
         }
     }
 

@@ -430,8 +430,8 @@ impl LocalClient {
                     is_refused = false;
                 }
                 Ok(Outcome::LeaseEnded { deleted }) => return Ok((before + deleted, applied)),
-                // This member did not know all of its keys.
-                Err(Refusal::TooManyWrites { .. }) => is_refused = true,
+                // This member did not know all of its keys. A part of them that is refused itself is one key that is too large.
+                Err(Refusal::TooManyWrites { .. }) if !is_large => is_refused = true,
                 Err(refusal) => return Err(refusal.clone().into()),
                 Ok(other) => {
                     return Err(Error::stopped(format!(

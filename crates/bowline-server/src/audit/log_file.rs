@@ -173,14 +173,23 @@ impl LogFile {
         Ok(())
     }
 
-    /// Begins a new file. After a failure it is done again from the start: a step that is done has no source any more.
+    /// Begins a new file. After a failure it is done again from the start: the older files move up to the first number
+    /// that none has, so those that have moved before stay where they are.
     fn rotate(&mut self) -> io::Result<()> {
         self.flush()?;
+        if self.vfs.metadata(&self.path)?.is_none() {
+            // Somebody has moved it away.
+            self.open = None;
+            return Ok(());
+        }
         let old = |number: u32| with(&self.path, &format!(".{number}"));
-        for number in (1..self.files_max.saturating_sub(1)).rev() {
-            if self.vfs.metadata(&old(number))?.is_some() {
-                self.vfs.rename(&old(number), &old(number + 1))?;
-            }
+        let last = self.files_max.saturating_sub(1);
+        let mut free = 1;
+        while free < last && self.vfs.metadata(&old(free))?.is_some() {
+            free += 1;
+        }
+        for number in (1..free).rev() {
+            self.vfs.rename(&old(number), &old(number + 1))?;
         }
         match self.files_max {
             0 | 1 => self.vfs.remove_file(&self.path)?,

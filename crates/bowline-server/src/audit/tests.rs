@@ -312,6 +312,46 @@ fn a_file_is_its_owners_and_rotates_between_lines() {
     );
 }
 
+/// A rotation whose last step failed was done again from the start, and each time moved the older files on: after some
+/// seconds only one of them was left. So it was where somebody had moved the file itself away, for ever.
+#[test]
+fn a_rotation_that_fails_again_and_again_loses_no_older_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.log");
+    let disk = FaultVfs::new(OsVfs);
+    let vfs = Arc::new(disk.clone()) as Arc<dyn Vfs>;
+    // All that there may be: a rotation looks at those that there are.
+    let mut log = log_file::LogFile::open(&vfs, &path, 8, u32::MAX).unwrap();
+    let append = |log: &mut log_file::LogFile, line: &str| log.append(&mut line.as_bytes());
+    let files = || {
+        let at = |name: &str| std::fs::read_to_string(directory.path().join(name)).ok();
+        let names = ["audit.log", "audit.log.1", "audit.log.2", "audit.log.3"];
+        names.map(|name| at(name).unwrap_or_default())
+    };
+    for line in ["first1\n", "second\n", "third3\n"] {
+        append(&mut log, line).unwrap();
+    }
+    assert_eq!(files(), ["third3\n", "second\n", "first1\n", ""]);
+    disk.add(
+        Rule::on(Call::Rename)
+            .nth(3)
+            .times(5)
+            .fail(Failure::NoSpace),
+    );
+    for _ in 0..5 {
+        append(&mut log, "fourth\n").unwrap_err();
+        assert_eq!(files(), ["third3\n", "", "second\n", "first1\n"]);
+    }
+    disk.clear();
+    append(&mut log, "fourth\n").unwrap();
+    assert_eq!(files(), ["fourth\n", "third3\n", "second\n", "first1\n"]);
+    std::fs::rename(&path, directory.path().join("moved")).unwrap();
+    append(&mut log, "fifth5\n").unwrap();
+    assert_eq!(files(), ["fifth5\n", "third3\n", "second\n", "first1\n"]);
+    let moved = std::fs::read_to_string(directory.path().join("moved")).unwrap();
+    assert_eq!(moved, "fourth\n");
+}
+
 #[tokio::test]
 async fn a_disk_that_fails_lets_calls_wait_and_be_refused_and_loses_no_line() {
     let directory = tempfile::tempdir().unwrap();

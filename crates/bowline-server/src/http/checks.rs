@@ -35,6 +35,10 @@ pub(super) async fn answer(context: &Context, path: &str, query: &str) -> Respon
     let mut places = of_path(path);
     if context.audit.is_none() {
         places.retain(|place| CHECKS[*place].of != CheckOf::Audit);
+        if places.is_empty() {
+            // It named that check alone, which nothing makes here.
+            return reply(StatusCode::NOT_FOUND, TEXT, "404 page not found\n");
+        }
     }
     let asks = |wanted: &str| query.split('&').any(|part| part == wanted);
     let is_verbose = query

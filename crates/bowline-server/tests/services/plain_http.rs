@@ -76,7 +76,14 @@ async fn health_version_and_metrics_are_served() {
     ] {
         assert!(value(&metrics, name) > 0.0, "{name}");
     }
-    assert_eq!(get(&running, "/nothing").await.0, "HTTP/1.1 404 Not Found");
+    // The check of an audit log that there is not: it said "ok".
+    for path in ["/nothing", "/readyz/audit_log"] {
+        assert_eq!(
+            get(&running, path).await.0,
+            "HTTP/1.1 404 Not Found",
+            "{path}"
+        );
+    }
 }
 
 /// The value of a row.

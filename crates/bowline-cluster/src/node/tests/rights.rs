@@ -202,3 +202,50 @@ async fn keys_of_a_lease_are_shown_by_the_rights_of_now() {
     drop((client, behind));
     three.shutdown().await;
 }
+
+/// The parts in which a lease with many keys ends are filled to the bound, and had no room for their author then: a user's
+/// revocation proposed the same refused part for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_ends_a_lease_with_too_many_keys_for_a_command() {
+    const ID: i64 = 5;
+    const KEYS: u64 = 100;
+    let three = Three::start(|_| {}).await;
+    let clients = [0, 1, 2].map(|number| three.client(number));
+    let client = &clients[three.leader().await];
+    let root = add(client, "root", "root").await;
+    let of_long_name = add(client, &"n".repeat(80), "root").await;
+    change(client, UsersChange::Enable).await;
+    // In place of the 1000 MiB that a command may write.
+    let limit = |bytes| {
+        for client in &clients {
+            client.core().replica.limit_writes(bytes);
+        }
+    };
+    for user in [&root, &of_long_name] {
+        limit(1 << 20);
+        let by = client.by(user);
+        by.lease_grant(ID, Duration::from_secs(600)).await.unwrap();
+        let leased = |number: u64| {
+            Op::Put(PutOp {
+                key: format!("k{number:030}").into(),
+                lease: ID,
+                ..PutOp::default()
+            })
+        };
+        let puts = Txn {
+            success: (0..KEYS).map(leased).collect(),
+            ..Txn::default()
+        };
+        let put = by.execute(Command::Txn(puts)).await.unwrap();
+        let revision = put.reply.revision;
+        let have_all = || { clients.iter() }.all(|client| client.db().revision() >= revision);
+        eventually("every member has the keys", have_all).await;
+        limit(1000);
+        let revoked = tokio::time::timeout(PATIENCE, by.lease_revoke(ID)).await;
+        let (deleted, _) = revoked.expect("it ends").unwrap();
+        assert_eq!(deleted, KEYS);
+    }
+    three.assert_equal().await;
+    drop(clients);
+    three.shutdown().await;
+}

@@ -7,6 +7,7 @@ mod rows;
 mod tls;
 
 use std::fmt::{self, Write};
+use std::time::Instant;
 
 use bowline::Stats;
 use bowline_cluster::{Histogram, NodeMetrics, PeerMetrics, Status};
@@ -414,7 +415,7 @@ fn write_rates(out: &mut String, context: &Context) -> fmt::Result {
     let help = "Users and addresses that have made calls lately.";
     let name = "bowline_rate_principals";
     head(out, name, "gauge", help)?;
-    writeln!(out, "{name} {}", rates.principals())
+    writeln!(out, "{name} {}", rates.principals(Instant::now()))
 }
 
 /// The quotas of prefixes.
