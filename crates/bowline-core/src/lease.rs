@@ -161,6 +161,8 @@ struct Held {
     grant: Grant,
     /// On the monotonic clock.
     deadline: Duration,
+    /// When the TTL was restarted last, on that clock.
+    restarted: Duration,
     is_expiring: bool,
     /// The recorded remaining time.
     recorded: Option<Duration>,
@@ -175,6 +177,7 @@ impl Held {
         Held {
             grant,
             deadline,
+            restarted: Duration::ZERO,
             is_expiring: false,
             recorded: None,
             is_telling: false,
@@ -184,7 +187,8 @@ impl Held {
 
     /// Restarts the TTL from `now`. Another call may have read the clock later and come here before.
     fn restart(&mut self, now: Duration) {
-        self.deadline = self.deadline.max(now + self.grant.ttl);
+        self.restarted = self.restarted.max(now);
+        self.deadline = self.restarted + self.grant.ttl;
     }
 
     fn is_recorded(&self) -> bool {
