@@ -85,6 +85,32 @@ pub enum TlsError {
         /// The file of the CAs.
         authorities: PathBuf,
     },
+    /// Two revocation lists are of one issuer. Only the first would be looked at.
+    #[error(
+        "{} holds two revocation lists of {issuer}: only one of them would count, so keep the newest alone",
+        list.display()
+    )]
+    RepeatedList {
+        /// The file of the revocation lists.
+        list: PathBuf,
+        /// The name of the issuer.
+        issuer: String,
+    },
+    /// CAs of one name have different keys, and one of them has a revocation list. It would count for the certificates of
+    /// each.
+    #[error(
+        "{} holds CAs with different keys that are all named {issuer}, so the revocation list {} would count for each of them: \
+         give the new CA a name of its own, or use no list until the old one is taken out",
+        authorities.display(), list.display()
+    )]
+    SharedIssuer {
+        /// The file of the revocation lists.
+        list: PathBuf,
+        /// The file of the CAs.
+        authorities: PathBuf,
+        /// The name of the CAs.
+        issuer: String,
+    },
     /// This system has no CA certificates.
     #[error("this system has no CA certificates: name the file of the server's CA{reason}")]
     NoSystemRoots {
@@ -105,6 +131,20 @@ pub enum TlsError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl TlsError {
+    /// Whether the same files may be good at another time.
+    pub(crate) fn may_pass(&self) -> bool {
+        // Clocks are set, and files that cannot be opened now are opened later.
+        matches!(
+            self,
+            TlsError::Unreadable { .. }
+                | TlsError::Expired { .. }
+                | TlsError::NotYetValid { .. }
+                | TlsError::NoSystemRoots { .. }
+        )
+    }
 }
 
 /// Why a handshake did not succeed.

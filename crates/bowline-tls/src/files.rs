@@ -241,7 +241,8 @@ impl Content {
         }
     }
 
-    /// Revocation lists, in PEM or one in DER, each issued by one of `authorities`.
+    /// Revocation lists, in PEM or one in DER, each issued by one of `authorities`. A list is found by the name of its issuer
+    /// alone, so each issuer has one list, and each name one key.
     pub(crate) fn revocations(
         &self,
         authorities: &Content,
@@ -257,22 +258,39 @@ impl Content {
         if all.is_empty() {
             return Err(self.empty("revocation list"));
         }
-        let issuers = authorities.certificates()?;
+        let certificates = authorities.certificates()?;
+        let trusted: Vec<_> = { certificates.iter() }
+            .filter_map(|one| Some(X509Certificate::from_der(one).ok()?.1))
+            .collect();
+        let mut names = Vec::new();
         for list in &all {
             let (_, list) = CertificateRevocationList::from_der(list)
                 .map_err(|error| self.malformed(&error))?;
-            let is_known = issuers.iter().any(|issuer| {
-                X509Certificate::from_der(issuer).is_ok_and(|(_, issuer)| {
-                    issuer.subject() == list.issuer()
-                        && list.verify_signature(issuer.public_key()).is_ok()
-                })
-            });
-            if !is_known {
+            let name = list.tbs_cert_list.issuer.as_raw();
+            let keys: Vec<_> = { trusted.iter() }
+                .filter(|one| one.subject().as_raw() == name)
+                .map(|one| one.public_key())
+                .collect();
+            if !keys.iter().any(|key| list.verify_signature(key).is_ok()) {
                 return Err(TlsError::ForeignList {
                     list: self.path.clone(),
                     authorities: authorities.path.clone(),
                 });
             }
+            if keys.iter().any(|key| key.raw != keys[0].raw) {
+                return Err(TlsError::SharedIssuer {
+                    list: self.path.clone(),
+                    authorities: authorities.path.clone(),
+                    issuer: list.issuer().to_string(),
+                });
+            }
+            if names.contains(&name) {
+                return Err(TlsError::RepeatedList {
+                    list: self.path.clone(),
+                    issuer: list.issuer().to_string(),
+                });
+            }
+            names.push(name);
         }
         Ok(all)
     }

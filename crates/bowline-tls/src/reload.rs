@@ -11,13 +11,15 @@
 //! ```
 //!
 //! Files are rarely replaced all at once. A set that does not fit together is looked at again, and reported only when it
-//! is the same at the next look.
+//! is the same at the next look. A set that is bad for a reason that may pass is read at each look until it is good or
+//! replaced ([`TlsError::may_pass`]).
 //!
 //! Invariants:
 //!
 //! - Users see a whole set of files or another whole set, never parts of two.
 //! - A bad set changes nothing.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,8 +63,15 @@ pub(crate) struct Reloading<T> {
 struct Seen {
     stamps: Vec<Option<Stamp>>,
     digest: [u8; 32],
-    /// The last set that was refused, and whether that was reported.
-    refused: Option<([u8; 32], bool)>,
+    refused: Refused,
+}
+
+/// The sets that were refused since the files have these stamps, each by its digest and with whether it was reported. What
+/// cannot be read has the digest of the error.
+#[derive(Default)]
+struct Refused {
+    stamps: Vec<Option<Stamp>>,
+    sets: BTreeMap<[u8; 32], bool>,
 }
 
 impl<T> Reloading<T> {
@@ -83,7 +92,7 @@ impl<T> Reloading<T> {
             seen: Mutex::new(Seen {
                 stamps,
                 digest,
-                refused: None,
+                refused: Refused::default(),
             }),
             taken: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -113,7 +122,7 @@ impl<T> Reloading<T> {
         let (made, digest) = match read(&self.files) {
             Ok((_, digest)) if digest == seen.digest => {
                 seen.stamps = stamps;
-                seen.refused = None;
+                seen.refused = Refused::default();
                 return Ok(Looked::Unchanged);
             }
             Ok((contents, digest)) => ((self.make)(&contents), digest),
@@ -128,28 +137,27 @@ impl<T> Reloading<T> {
                 *seen = Seen {
                     stamps,
                     digest,
-                    refused: None,
+                    refused: Refused::default(),
                 };
                 self.taken.fetch_add(1, Ordering::Relaxed);
                 tracing::info!(files = ?self.files, "{} were read again", self.what);
                 Ok(Looked::Taken)
             }
             Err(error) => {
-                let (is_repeated, is_reported) = match seen.refused {
-                    Some((refused, is_reported)) if refused == digest => (true, is_reported),
-                    _ => (false, false),
-                };
+                let refused = &mut seen.refused;
+                if refused.stamps != stamps {
+                    refused.stamps.clone_from(&stamps);
+                    refused.sets.retain(|known, _| *known == digest);
+                }
+                let before = refused.sets.get(&digest).copied();
+                let (is_repeated, is_reported) = (before.is_some(), before == Some(true));
                 let is_due = (is_asked || is_repeated) && !is_reported;
-                seen.refused = Some((digest, is_reported || is_due));
+                refused.sets.insert(digest, is_reported || is_due);
                 if is_due {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     tracing::warn!(%error, "new {} were refused: those from before stay", self.what);
                 }
-                let may_pass = matches!(
-                    error,
-                    TlsError::NotYetValid { .. } | TlsError::Unreadable { .. }
-                );
-                if is_repeated && !may_pass {
+                if is_repeated && !error.may_pass() {
                     // Not looked at again before they change.
                     seen.stamps = stamps;
                 }

@@ -1,5 +1,7 @@
 //! Whole handshakes, and files that are replaced.
 
+mod files;
+
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -470,30 +472,6 @@ fn bad_files_are_refused_and_the_old_ones_kept() {
         text.starts_with("cannot read ") && text.contains("server.crt"),
         "{text}"
     );
-}
-
-/// After two looks the files were not looked at again before they changed, and they do not change as a certificate becomes
-/// valid: the old one was served until it expired.
-#[test]
-fn a_certificate_that_is_not_valid_yet_is_taken_once_it_is() {
-    let trial = Trial::new();
-    let server = ServerTls::new(trial.mutual_options()).unwrap();
-    let early = Request {
-        valid_from_seconds: 2,
-        ..Request::server("m1", ["localhost"])
-    };
-    trial.issue(&early, "server");
-    for _ in 0..3 {
-        let error = server.look().unwrap_err();
-        assert!(matches!(error, TlsError::NotYetValid { .. }), "{error}");
-    }
-    assert_eq!(server.counts().sets_refused, 1);
-    let deadline = std::time::Instant::now() + Duration::from_secs(10);
-    while server.look().is_err() {
-        assert!(std::time::Instant::now() < deadline, "it is not taken");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(server.counts().sets_taken, 1);
 }
 
 #[test]

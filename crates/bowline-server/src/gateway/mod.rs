@@ -210,7 +210,7 @@ async fn single(response: Response<Body>, messages: &Messages) -> Result<Respons
 /// The reply of a method with a stream of replies.
 fn streamed(response: Response<Body>, messages: &Messages) -> Response<Body> {
     if let Err(status) = refused(response.headers()) {
-        return refusal::of(&status);
+        return refusal::of_stream(&status);
     }
     let (head, body) = response.into_parts();
     let output = Output::new(body, messages.output.clone());

@@ -1,7 +1,7 @@
 //! Refusals of calls: the HTTP status of each gRPC code, and the text.
 //!
-//! Statuses and texts are those of etcd 3.7's gateway: `{"code":…,"message":…}`, inside `{"error":…}` when a
-//! stream fails after its start. No call of this server has `details`.
+//! Statuses and texts are those of etcd 3.7's gateway: `{"code":…,"message":…}`, inside `{"error":…}` when the
+//! service ends a stream, before its first reply too. No call of this server has `details`.
 
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -35,7 +35,12 @@ pub(super) fn http_status(code: Code) -> StatusCode {
 
 /// The refusal of a call before its first reply.
 pub(super) fn of(status: &Status) -> Response<Body> {
-    reply(http_status(status.code()), &error(status))
+    reply(status.code(), error(status).to_string())
+}
+
+/// The refusal of a stream by its service, before the first reply.
+pub(super) fn of_stream(status: &Status) -> Response<Body> {
+    reply(status.code(), stream_error(status))
 }
 
 /// The reply to an unknown path under `/v3/`.
@@ -68,17 +73,17 @@ pub(super) fn body_too_large(bytes_max: usize) -> Status {
 }
 
 /// The last line of a failed stream.
-pub(super) fn stream_error(status: &Status) -> Value {
-    json!({ "error": error(status) })
+pub(super) fn stream_error(status: &Status) -> String {
+    format!("{}\n", json!({ "error": error(status) }))
 }
 
 fn error(status: &Status) -> Value {
     json!({ "code": status.code() as i32, "message": status.message() })
 }
 
-fn reply(status: StatusCode, text: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::new(Full::from(text.to_string())));
-    *response.status_mut() = status;
+fn reply(code: Code, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::new(Full::from(text)));
+    *response.status_mut() = http_status(code);
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
 }

@@ -250,7 +250,7 @@ impl HttpBody for Output {
             }
             Err(status) => {
                 self.ended = true;
-                format!("{}\n", refusal::stream_error(&status)).into()
+                refusal::stream_error(&status).into()
             }
         };
         Poll::Ready(Some(Ok(Frame::data(line))))

@@ -216,8 +216,38 @@ const REQUESTS: &[(Compared, &str, &str, &str)] = &[
     (All, "POST", "/v3/kv/put", r#"{"key":"Zm9v"}"#),
 ];
 
+/// What has authentication enabled.
+const USERS: &[(Compared, &str, &str, &str)] = &[
+    (
+        All,
+        "POST",
+        "/v3/auth/user/add",
+        r#"{"name":"root","password":"S3CRET"}"#,
+    ),
+    (
+        All,
+        "POST",
+        "/v3/auth/user/grant",
+        r#"{"user":"root","role":"root"}"#,
+    ),
+    (All, "POST", "/v3/auth/enable", "{}"),
+    // A stream, and none: without a token.
+    (All, "POST", "/v3/maintenance/snapshot", "{}"),
+    (All, "POST", "/v3/kv/range", r#"{"key":"Zm9v"}"#),
+];
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn http_is_answered_as_by_etcd() {
+    compare(REQUESTS).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn http_without_a_token_is_refused_as_by_etcd() {
+    compare(USERS).await;
+}
+
+/// Asks both servers, which are new.
+async fn compare(requests: &[(Compared, &str, &str, &str)]) {
     for program in etcd_programs() {
         let pair = Pair::start(&program).await;
         if pair.etcd.version < (3, 7) {
@@ -225,7 +255,7 @@ async fn http_is_answered_as_by_etcd() {
             continue;
         }
         let mut wrong = Vec::new();
-        for &(compared, method, path, body) in REQUESTS {
+        for &(compared, method, path, body) in requests {
             let (etcd, bowline) = tokio::join!(
                 ask(&pair.etcd.clients, compared, method, path, body),
                 ask(&pair.bowline.clients, compared, method, path, body),

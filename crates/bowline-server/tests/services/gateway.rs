@@ -204,6 +204,28 @@ async fn a_stream_ends_with_its_reason() {
     assert_eq!(lines.next().await, "0");
 }
 
+/// A stream that its service refused had the body of a refused call with one reply, and no line with an `error`.
+#[tokio::test]
+async fn a_stream_that_is_refused_has_its_error_as_a_line() {
+    let running = start(&[]).await;
+    let root = r#"{"name":"root","password":"S3CRET"}"#;
+    for (path, body) in [
+        ("/v3/auth/user/add", root),
+        ("/v3/auth/user/grant", r#"{"user":"root","role":"root"}"#),
+        ("/v3/auth/enable", "{}"),
+    ] {
+        let (status, text) = post(&running, path, body).await;
+        assert_eq!(status, 200, "{text}");
+    }
+    let error = r#"{"code":3,"message":"etcdserver: user name is empty"}"#;
+    let line = format!("{{\"error\":{error}}}\n");
+    let refused = post(&running, "/v3/maintenance/snapshot", "{}").await;
+    assert_eq!(refused, (400, line));
+    // What is no stream has none.
+    let refused = post(&running, "/v3/kv/range", r#"{"key":"a2V5"}"#).await;
+    assert_eq!(refused, (400, error.to_owned()));
+}
+
 /// The time that a client gives was no concern of the gateway: a stream went on, and its client waited.
 #[tokio::test]
 async fn a_stream_ends_at_its_deadline() {
