@@ -29,6 +29,9 @@ use crate::trees;
 /// The entry of one block in each of the indexes that are kept.
 pub type Entries = SmallVec<[Option<Vec<u8>>; 2]>;
 
+/// Told of an index, and of the entry of a block in it before a write and after it.
+pub type OnChange<'a> = dyn FnMut(&Arc<Definition>, Option<&[u8]>, Option<Vec<u8>>) + 'a;
+
 /// The entries of a block with this record.
 #[must_use]
 pub fn entries(set: &IndexSet, block_key: &[u8], record: Option<&[u8]>) -> Entries {
@@ -97,6 +100,16 @@ impl Before {
         }
     }
 
+    /// Tells of each index whose entry the write of the block changes.
+    pub fn for_each_change(&self, set: &IndexSet, after: Entries, change: &mut OnChange<'_>) {
+        let kept = set.kept.iter().zip(&self.entries).zip(after);
+        for ((index, before), after) in kept {
+            if *before != after {
+                change(index, before.as_deref(), after);
+            }
+        }
+    }
+
     /// The entry in the index at this place of the set.
     pub fn entry(&self, place: usize) -> Option<&Vec<u8>> {
         self.entries.get(place)?.as_ref()
@@ -128,19 +141,15 @@ impl IndexChanges {
 
     /// Notes the write of a block.
     pub fn note_block(&mut self, set: &IndexSet, before: &Before, after: Entries) {
-        let kept = set.kept.iter().zip(&before.entries).zip(after);
-        for ((index, before), after) in kept {
-            if *before == after {
-                continue;
-            }
-            self.deletes.extend(before.clone());
-            self.puts.extend(after.map(|entry| (index.clone(), entry)));
-        }
+        before.for_each_change(set, after, &mut |index, before, after| {
+            self.note(index, before, after);
+        });
     }
 
-    /// Notes an entry that the builder of an index puts.
-    pub fn note_built(&mut self, index: &Arc<Definition>, entry: Vec<u8>) {
-        self.puts.push((index.clone(), entry));
+    /// Notes what becomes of the entry of a block in one index. One that the builder of the index puts has none before.
+    pub fn note(&mut self, index: &Arc<Definition>, before: Option<&[u8]>, after: Option<Vec<u8>>) {
+        self.deletes.extend(before.map(<[u8]>::to_vec));
+        self.puts.extend(after.map(|entry| (index.clone(), entry)));
     }
 
     /// Leaves out the entries of a block.

@@ -147,7 +147,7 @@ impl Planner<'_> {
         for id in blocks {
             if let Some(entry) = newest_entry(self.engine, index, &graph::block_key(id))? {
                 bytes += entry.len();
-                changes.note_built(index, entry);
+                changes.note(index, None, Some(entry));
             }
             if bytes > STEP_BYTES {
                 last = Some(id);

@@ -13,13 +13,13 @@ use smallvec::SmallVec;
 use super::outcome::Committed;
 use super::request::{Prepared, Request};
 use bowline_core::error::{Error, Result, show_key};
+use bowline_core::graph::KindId;
 use bowline_core::graph::csr::GraphChanges;
-use bowline_core::graph::{self, KindId};
 use bowline_core::index::{Definition, IndexSet};
 use bowline_core::kinds::Kinds;
 use bowline_core::trees;
 use bowline_core::watch::Change;
-use bowline_core::write::index::{self, Before, Clash, IndexChanges};
+use bowline_core::write::index::{Clash, IndexChanges};
 use bowline_core::write::lookup::{Lookup, Newest};
 use bowline_core::write::mutation::Action;
 use bowline_core::write::previous::Previous;
@@ -259,44 +259,14 @@ fn index_changes(
     prepared: &Prepared,
     around: Surroundings<'_>,
 ) -> Result<IndexChanges> {
-    let (request, set) = (&prepared.request, around.indexes);
     let mut changes = IndexChanges::default();
-    if set.kept.is_empty() {
-        return Ok(changes);
-    }
-    let is_same_set = Arc::ptr_eq(set, &prepared.indexed.set);
-    let looked_up_at = prepared.looked_up_at;
-    let is_current = group.last_revision() == looked_up_at.get();
-    let mut prefetched = prepared.indexed.before.iter();
-    let mut before = |key: &[u8]| match prefetched.next().filter(|_| is_same_set) {
-        Some(before) if is_current => Ok(before.clone()),
-        Some(before) => before.refresh(engine, set, key, looked_up_at),
-        None => Before::newest(engine, set, key),
-    };
-    let blocks = request
-        .writes
-        .iter()
-        .filter(|write| write.tree == trees::BLOCK);
-    for write in blocks {
-        let after = match &write.action {
-            Action::PutRaw { value } => index::entries(set, &write.key, Some(value)),
-            _ => index::entries(set, &write.key, None),
-        };
-        changes.note_block(set, &before(&write.key)?, after);
-    }
-    if let Some(reindexed) = &request.reindexed {
-        // One that was dropped meanwhile gets no entry.
-        let place = set
-            .kept
-            .iter()
-            .position(|index| index.id == reindexed.index);
-        for id in &reindexed.blocks {
-            let newest = before(&graph::block_key(*id))?;
-            if let Some((place, entry)) = place.and_then(|at| Some((at, newest.entry(at)?))) {
-                changes.note_built(&set.kept[place], entry.clone());
-            }
-        }
-    }
+    let is_current = group.last_revision() == prepared.looked_up_at.get();
+    prepared.for_each_index_change(
+        engine,
+        around.indexes,
+        is_current,
+        &mut |index, before, after| changes.note(index, before, after),
+    )?;
     match changes.find_clash(engine)? {
         None => Ok(changes),
         Some(clash) => Err(not_unique(&clash, around.kinds)),

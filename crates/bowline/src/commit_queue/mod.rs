@@ -147,7 +147,7 @@ impl CommitQueue {
     /// newest has to be waited for.
     pub(crate) fn commit_later(&self, core: &Core, request: Request) -> Result<Arc<Seat>> {
         let request = self.prepare(core, request)?;
-        self.check_size(&request)?;
+        self.check_size(core, &request)?;
         let seat = Seat::of_ticket(request);
         let are_too_many = {
             let mut queue = self.queue.lock();
@@ -165,12 +165,11 @@ impl CommitQueue {
         request.prepare(core, may_be_blind)
     }
 
-    fn check_size(&self, request: &Prepared) -> Result<()> {
-        let size = request.encoded_bytes;
+    fn check_size(&self, core: &Core, request: &Prepared) -> Result<()> {
         let limit = self.request_bytes_max.load(Ordering::Relaxed);
-        match size > limit {
-            true => Err(Error::TransactionTooLarge { size, limit }),
-            false => Ok(()),
+        match request.bytes_beyond(&core.engine, limit)? {
+            Some(size) => Err(Error::TransactionTooLarge { size, limit }),
+            None => Ok(()),
         }
     }
 
@@ -182,7 +181,7 @@ impl CommitQueue {
 
     /// Commits a request whose keys have been looked up: in the group of another, or as the leader.
     fn enter(&self, core: &Core, request: Prepared) -> Result<Committed> {
-        self.check_size(&request)?;
+        self.check_size(core, &request)?;
         let seat = {
             let mut queue = self.queue.lock();
             if !queue.is_led && queue.waiting.is_empty() {
@@ -332,7 +331,7 @@ impl CommitQueue {
         then: impl FnOnce(Revision),
     ) -> Result<Committed> {
         let request = self.prepare(core, request)?;
-        self.check_size(&request)?;
+        self.check_size(core, &request)?;
         self.lead_alone(core, || {
             let outcome = self.run_group(core, &[&request]).pop();
             let outcome =
@@ -490,10 +489,14 @@ impl CommitQueue {
         let mut operations = 0;
         // It stays while this thread leads.
         let indexes = core.indexes.now();
-        for request in requests {
-            let (its_operations, its_bytes) = request.size(&indexes);
-            operations += its_operations;
-            bytes += its_bytes;
+        for (place, request) in requests.iter().enumerate() {
+            match request.size(engine, &indexes, place == 0) {
+                Ok((its_operations, its_bytes)) => {
+                    operations += its_operations;
+                    bytes += its_bytes;
+                }
+                Err(error) => return requests.iter().map(|_| Err(error.clone())).collect(),
+            }
         }
         let count = requests.len() as u64;
         let frees_all = requests.iter().all(|request| request.frees_space());

@@ -4,18 +4,19 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use bowline_storage::TreeId;
-use bowline_storage::engine::SnapshotPin;
+use bowline_storage::engine::{Engine, SnapshotPin};
 use bowline_types::Revision;
 use smallvec::SmallVec;
 
+use super::MEMBERS_MAX_BYTES;
 use super::update::UpdateRequest;
 use bowline_core::error::Result;
 use bowline_core::graph::{self, BlockId, KindId};
-use bowline_core::index::IndexSet;
+use bowline_core::index::{Definition, IndexSet};
 use bowline_core::kv::record;
 use bowline_core::state::Core;
 use bowline_core::trees;
-use bowline_core::write::index::{self, Before};
+use bowline_core::write::index::{self, Before, OnChange};
 use bowline_core::write::mutation::{Action, Mutation, Mutations};
 use bowline_core::write::previous::Previous;
 use bowline_core::write::validate::Guard;
@@ -62,6 +63,7 @@ pub(super) struct Prepared {
     /// versions.
     pub(super) previous: SmallVec<[Previous; 1]>,
     pub(super) looked_up_at: Revision,
+    /// An upper bound, by which requests are grouped: it takes each entry of an index for the longest there can be.
     pub(super) encoded_bytes: u64,
     /// What indexes have of the blocks that it writes, or reindexes, at `looked_up_at`.
     pub(super) indexed: Indexed,
@@ -156,11 +158,11 @@ impl Request {
         let set = core.indexes.now();
         let mut before = Vec::new();
         let mut blocks = 0;
-        if !set.kept.is_empty() {
-            for key in self.blocks() {
+        for key in self.blocks() {
+            if !set.kept.is_empty() {
                 before.push(Before::prefetch(&core.engine, &set, &key)?);
-                blocks += 1;
             }
+            blocks += 1;
         }
         let bytes = most_indexed(&set, blocks).1;
         Ok(Indexed {
@@ -180,17 +182,95 @@ fn most_indexed(set: &IndexSet, blocks: u64) -> (u64, u64) {
 
 impl Prepared {
     /// An upper bound of the number of operations, attachments included, and of their encoded bytes, while these indexes
-    /// are kept.
-    pub(super) fn size(&self, set: &Arc<IndexSet>) -> (u64, u64) {
+    /// are kept and nothing else commits.
+    ///
+    /// A bound without reading allows each block an entry in each index: of many blocks and indexes it comes to far more
+    /// than they write. So the entries of a request that is too large to follow others in a group, which `is_first`
+    /// therefore, are counted. The leader does so, as those that they replace may have changed.
+    pub(super) fn size(
+        &self,
+        engine: &Engine,
+        set: &Arc<IndexSet>,
+        is_first: bool,
+    ) -> Result<(u64, u64)> {
         let writes = self.request.writes.len() + usize::from(self.request.update.is_some());
         let operations = 3 * writes as u64;
-        if Arc::ptr_eq(set, &self.indexed.set) {
-            let (of_indexes, _) = most_indexed(set, self.indexed.blocks);
-            return (operations + of_indexes, self.encoded_bytes);
-        }
-        let (of_indexes, bytes) = most_indexed(set, self.request.blocks().count() as u64);
         let others = self.encoded_bytes - self.indexed.bytes;
-        (operations + of_indexes, others + bytes)
+        let most = most_indexed(set, self.indexed.blocks);
+        let (of_indexes, bytes) = match is_first && others + most.1 > MEMBERS_MAX_BYTES {
+            true => self.indexed_size(engine, set, false)?,
+            false => most,
+        };
+        Ok((operations + of_indexes, others + bytes))
+    }
+
+    /// Its encoded bytes when it was prepared, if they are more than so many.
+    pub(super) fn bytes_beyond(&self, engine: &Engine, limit: u64) -> Result<Option<u64>> {
+        let mut bytes = self.encoded_bytes;
+        if bytes > limit && self.indexed.bytes > 0 {
+            let indexed = self.indexed_size(engine, &self.indexed.set, true)?.1;
+            bytes = bytes - self.indexed.bytes + indexed;
+        }
+        Ok((bytes > limit).then_some(bytes))
+    }
+
+    /// The operations and the bytes of its entries in indexes.
+    fn indexed_size(
+        &self,
+        engine: &Engine,
+        set: &Arc<IndexSet>,
+        is_current: bool,
+    ) -> Result<(u64, u64)> {
+        let (mut operations, mut bytes) = (0, 0);
+        self.for_each_index_change(engine, set, is_current, &mut |_, before, after| {
+            for entry in [before, after.as_deref()].into_iter().flatten() {
+                operations += 1;
+                bytes += entry.len() as u64 + OPERATION_OVERHEAD_BYTES;
+            }
+        })?;
+        Ok((operations, bytes))
+    }
+
+    /// Tells of each entry of an index that the request changes. `is_current` says that nothing has been committed since it
+    /// was prepared.
+    pub(super) fn for_each_index_change(
+        &self,
+        engine: &Engine,
+        set: &Arc<IndexSet>,
+        is_current: bool,
+        change: &mut OnChange<'_>,
+    ) -> Result<()> {
+        if set.kept.is_empty() {
+            return Ok(());
+        }
+        let request = &self.request;
+        let is_same_set = Arc::ptr_eq(set, &self.indexed.set);
+        let mut prefetched = self.indexed.before.iter();
+        let mut before = |key: &[u8]| match prefetched.next().filter(|_| is_same_set) {
+            Some(before) if is_current => Ok(before.clone()),
+            Some(before) => before.refresh(engine, set, key, self.looked_up_at),
+            None => Before::newest(engine, set, key),
+        };
+        let writes = request.writes.iter();
+        for write in writes.filter(|write| write.tree == trees::BLOCK) {
+            let after = match &write.action {
+                Action::PutRaw { value } => index::entries(set, &write.key, Some(value)),
+                _ => index::entries(set, &write.key, None),
+            };
+            before(&write.key)?.for_each_change(set, after, change);
+        }
+        if let Some(reindexed) = &request.reindexed {
+            let is_it = |index: &Arc<Definition>| index.id == reindexed.index;
+            // One that was dropped meanwhile gets no entry.
+            let place = set.kept.iter().position(is_it);
+            for id in &reindexed.blocks {
+                let newest = before(&graph::block_key(*id))?;
+                if let Some((place, entry)) = place.and_then(|at| Some((at, newest.entry(at)?))) {
+                    change(&set.kept[place], None, Some(entry.clone()));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether the request only deletes; such requests are admitted on a full disk.

@@ -10,7 +10,7 @@ use bowline_testing::fault::{Call, Failure, Rule};
 use bowline_testing::{FaultVfs, SimDisk};
 
 use super::*;
-use crate::{Db, Durability};
+use crate::{Block, BlockId, Db, Durability};
 use bowline_core::kv::Range;
 use bowline_core::options::Background;
 use bowline_core::trees;
@@ -254,4 +254,78 @@ fn a_lease_too_large_for_the_commit_itself_is_ended_in_parts() {
     assert!(told.len() as u64 <= KEYS / (fit / 2) + 1, "{told:?}");
     assert_eq!(db.range(..).expect("a range").count(), 1);
     assert!(db.check().expect("a check").is_clean());
+}
+
+/// A database with twenty indexes, one of which has the blocks of [`named`].
+fn with_twenty_indexes() -> Db {
+    let db = Db::in_memory().expect("it opens");
+    for number in 0..20 {
+        let kind = ["person".to_owned(), format!("kind{number}")][number.min(1)].clone();
+        db.create_index(&kind, ["name"]).expect("an index");
+    }
+    db
+}
+
+/// Puts so many blocks, each with a name of that many bytes, in one transaction.
+fn put_named(db: &Db, count: u64, name_bytes: usize) -> Result<()> {
+    let mut tx = db.begin();
+    for id in 1..=count {
+        let name = format!("{id:0>name_bytes$}");
+        let block = Block::new(BlockId(u128::from(id)), "person").attribute("name", name.as_str());
+        tx.put_block(&block)?;
+    }
+    tx.commit().map(|_| ())
+}
+
+/// With indexes, a transaction far within its limit was refused as too large: each of its blocks was taken for one that has
+/// the longest entry in every index, and had another one before. So 81,000 blocks were too many for twenty indexes,
+/// whatever their kind.
+#[test]
+fn a_transaction_within_its_limit_commits_however_many_indexes_there_are() {
+    // More entries than may follow others in a group, if each block had one in each index.
+    const BLOCKS: u64 = 1_000;
+    let db = with_twenty_indexes();
+    let queue = &db.handle().queue;
+    queue.request_bytes_max.store(400_000, Ordering::Relaxed);
+    put_named(&db, BLOCKS, 10).expect("it is small");
+    // Those that are replaced count, too.
+    put_named(&db, BLOCKS, 20).expect("it is small");
+    let refused = put_named(&db, BLOCKS, 125);
+    let is_counted = |size: u64| (400_000..700_000).contains(&size);
+    assert!(
+        matches!(refused, Err(Error::TransactionTooLarge { size, limit: 400_000 }) if is_counted(size)),
+        "{refused:?}"
+    );
+    assert!(db.check().expect("a check").is_clean());
+}
+
+/// The entries that a large transaction replaces are counted when its turn comes: others may have made them longer.
+#[test]
+fn what_a_large_transaction_replaces_is_counted_at_its_commit() {
+    const BLOCKS: u64 = 1_000;
+    let db = with_twenty_indexes();
+    put_named(&db, BLOCKS, 5).expect("it commits");
+    let core = &db.handle().core;
+    let request = || {
+        let writes = (1..=BLOCKS).map(|id| {
+            let key = bowline_core::graph::block_key(BlockId(u128::from(id)));
+            Mutation::new(trees::BLOCK, &key, Action::Delete)
+        });
+        Request {
+            writes: writes.collect(),
+            ..Request::default()
+        }
+    };
+    let prepared = request().prepare(core, false).expect("it is prepared");
+    put_named(&db, BLOCKS, 125).expect("it commits");
+    let indexes = core.indexes.now();
+    let size = |request: &Prepared| request.size(&core.engine, &indexes, true);
+    let now = request().prepare(core, false).expect("it is prepared");
+    assert_eq!(
+        size(&prepared).expect("a size"),
+        size(&now).expect("a size")
+    );
+    // Each has an entry of the kind, the name and the block.
+    let (operations, _) = size(&now).expect("a size");
+    assert_eq!(operations, 3 * BLOCKS + BLOCKS);
 }
