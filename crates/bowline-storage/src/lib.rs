@@ -24,6 +24,7 @@
 //! revision `r` sees, for each key, the entry with the largest revision not above `r`.
 
 pub mod blob;
+mod cache;
 pub mod clock;
 pub mod codec;
 pub mod compaction;

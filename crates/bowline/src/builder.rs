@@ -168,7 +168,7 @@ impl DbBuilder {
         self
     }
 
-    /// The size of the page cache, in bytes. Default: 64 MiB.
+    /// The size of the cache of pages and of values of up to 4 KiB, in bytes. Default: 64 MiB.
     ///
     /// ```
     /// # let directory = tempfile::tempdir()?;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::chunk::{CHUNK_BYTES, Chunk, Loaded};
 use super::meta::{BlobMeta, FOOTER_BYTES, FORMAT_VERSION, HEADER_BYTES, newer_version};
 use super::{BlobPointer, RECORD_HEAD_BYTES, owner_of};
+use crate::cache::{PageCache, Shelf};
 use crate::counters::{Counter, Counters};
 use crate::error::{Error, Result};
 use crate::frame::{self, OVERHEAD_BYTES, Payload, Reason};
@@ -17,7 +19,7 @@ use crate::value::Value;
 use crate::vfs::{self, OpenMode, Vfs, VfsFile};
 
 /// How much is read at once of a file that is read as a whole.
-const CHUNK_BYTES: u64 = 256 << 10;
+const VERIFIED_BYTES: u64 = 256 << 10;
 const RECORD_BYTES_MIN: u64 = (RECORD_HEAD_BYTES + OVERHEAD_BYTES) as u64;
 
 /// The content of a verified blob file, counted.
@@ -36,6 +38,8 @@ pub(crate) struct BlobFile {
     file: Arc<dyn VfsFile>,
     path: PathBuf,
     meta: BlobMeta,
+    /// Its chunks in memory.
+    pub(super) shelf: Arc<Shelf<Chunk>>,
     counters: Arc<Counters>,
     obsolete: AtomicBool,
 }
@@ -46,6 +50,7 @@ impl BlobFile {
         vfs: &Arc<dyn Vfs>,
         path: PathBuf,
         expected: &BlobMeta,
+        cache: Arc<PageCache>,
         counters: Arc<Counters>,
     ) -> Result<BlobFile> {
         let file = vfs
@@ -60,11 +65,14 @@ impl BlobFile {
                 },
                 _ => Error::io("open", &path, error),
             })?;
+        let chunks = expected.records_end().div_ceil(CHUNK_BYTES);
+        let chunks = usize::try_from(chunks).unwrap_or(usize::MAX);
         let blob = BlobFile {
             vfs: vfs.clone(),
             file,
             path,
             meta: expected.clone(),
+            shelf: Arc::new(Shelf::new(expected.file_id, chunks, cache)),
             counters,
             obsolete: AtomicBool::new(false),
         };
@@ -85,11 +93,26 @@ impl BlobFile {
     }
 
     /// The value of an entry, read on behalf of a reader.
-    pub fn read(&self, pointer: &BlobPointer, key: &[u8], revision: Revision) -> Result<Value> {
+    pub fn read(&self, pointer: &BlobPointer, key: &[u8], revision: Revision) -> Result<Loaded> {
         self.check_place(pointer)?;
+        let owner = owner_of(key, revision);
+        match self.find(pointer, owner, None) {
+            Some(found) => Ok(found),
+            None => self.read_record(pointer, owner),
+        }
+    }
+
+    /// The value of an entry, read for itself.
+    fn read_record(&self, pointer: &BlobPointer, owner: u64) -> Result<Loaded> {
         let record = self.bytes_at(pointer.offset, pointer.record_bytes)?;
         self.counters.read_bytes.add(pointer.record_bytes);
-        self.open_record(&record.into(), pointer, key, revision)
+        self.open_owned(record, pointer, owner)
+            .map_err(|reason| self.refuse(pointer.offset, reason))
+    }
+
+    /// Bytes in memory for the places of chunks.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.shelf.memory_bytes()
     }
 
     /// Reads the whole file again and checks every byte of it.
@@ -107,7 +130,7 @@ impl BlobFile {
                     return Err(self.corrupt(offset, "a record is cut off"));
                 }
                 if offset + bytes > *chunk_start + chunk.len() as u64 {
-                    *chunk = self.bytes_at(offset, bytes.max(CHUNK_BYTES).min(end - offset))?;
+                    *chunk = self.bytes_at(offset, bytes.max(VERIFIED_BYTES).min(end - offset))?;
                     self.counters.read_bytes.add(chunk.len() as u64);
                     *chunk_start = offset;
                 }
@@ -166,40 +189,40 @@ impl BlobFile {
         Ok(bytes)
     }
 
-    /// The value in the bytes of a record.
+    /// Checks the bytes of a record, and finds its value in them.
+    #[inline]
     pub(super) fn open_record(
         &self,
-        record: &Bytes,
+        record: &[u8],
         pointer: &BlobPointer,
-        key: &[u8],
-        revision: Revision,
-    ) -> Result<Value> {
-        let owner = owner_of(key, revision);
-        let open = || -> Result<Value, Reason> {
-            let head = RecordHead::of(record).ok_or("a record is cut off")?;
-            if head.owner != owner {
-                return Err("the value is that of another entry");
-            }
-            if head.frame_bytes as usize + RECORD_HEAD_BYTES != record.len()
-                || u64::from(head.value_bytes) != pointer.value_bytes
-            {
-                return Err("the record is not as long as the pointer says");
-            }
-            let len = usize::try_from(pointer.value_bytes).map_err(|_| "it is too long")?;
-            let salt = self.meta.salt ^ owner;
-            let payload = frame::open(&record[RECORD_HEAD_BYTES..], len, salt, pointer.offset)?;
-            Ok(match payload {
-                Payload::Plain(len) => {
-                    Value::slice_of(record, RECORD_HEAD_BYTES..RECORD_HEAD_BYTES + len)
-                }
+        owner: u64,
+    ) -> Result<Payload, Reason> {
+        check_head(record, pointer, owner)?;
+        let len = usize::try_from(pointer.value_bytes).map_err(|_| "it is too long")?;
+        let salt = self.meta.salt ^ owner;
+        frame::open(&record[RECORD_HEAD_BYTES..], len, salt, pointer.offset)
+    }
+
+    /// The value in the bytes of a record, in their memory if it is not compressed.
+    pub(super) fn open_owned(
+        &self,
+        record: Vec<u8>,
+        pointer: &BlobPointer,
+        owner: u64,
+    ) -> Result<Loaded, Reason> {
+        Ok(Loaded::Owned(
+            match self.open_record(&record, pointer, owner)? {
+                Payload::Plain(len) => Value::slice_of(
+                    &Bytes::from(record),
+                    RECORD_HEAD_BYTES..RECORD_HEAD_BYTES + len,
+                ),
                 Payload::Decompressed(bytes) => Value::from(bytes),
-            })
-        };
-        open().map_err(|reason| self.refuse(pointer.offset, reason))
+            },
+        ))
     }
 
     /// The error of a record that could not be opened: damage, or a compression that this build cannot read.
-    fn refuse(&self, offset: u64, reason: Reason) -> Error {
+    pub(super) fn refuse(&self, offset: u64, reason: Reason) -> Error {
         match reason {
             frame::NEEDS_ZSTD => Error::Unsupported {
                 path: self.path.clone(),
@@ -271,6 +294,20 @@ impl Drop for BlobFile {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a blob file");
         }
     }
+}
+
+/// Whether the record is that of an entry, and as long as its pointer says.
+pub(super) fn check_head(record: &[u8], pointer: &BlobPointer, owner: u64) -> Result<(), Reason> {
+    let head = RecordHead::of(record).ok_or("a record is cut off")?;
+    if head.owner != owner {
+        return Err("the value is that of another entry");
+    }
+    if head.frame_bytes as usize + RECORD_HEAD_BYTES != record.len()
+        || u64::from(head.value_bytes) != pointer.value_bytes
+    {
+        return Err("the record is not as long as the pointer says");
+    }
+    Ok(())
 }
 
 /// The beginning of a record.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::meta::{FOOTER_BYTES, HEADER_BYTES};
 use super::{BlobFile, BlobMeta, BlobPointer, BlobReader, BlobWriter, RECORD_HEAD_BYTES};
 use crate::TreeId;
+use crate::cache::PageCache;
 use crate::codec::Reader;
 use crate::counters::Counters;
 use crate::frame;
@@ -78,18 +79,27 @@ fn file(mut data: &[u8], repairs: bool) {
     let file = vfs.open(&path(), OpenMode::CreateNew).expect("it is new");
     file.write_at(&bytes, 0).expect("memory takes it");
     let counters = Arc::<Counters>::default();
-    let blob = BlobFile::open(&vfs, path(), &meta, counters.clone()).expect("its ends are right");
+    let cache = Arc::new(PageCache::new(1 << 20, counters.clone()));
+    let blob = BlobFile::open(&vfs, path(), &meta, cache, counters.clone());
+    let blob = blob.expect("its ends are right");
     match blob.verify() {
         Ok(report) => assert_eq!(report.records, count),
         Err(error) => assert_blames_the_bytes(&error),
     }
     let alone = blob.read(&pointer, KEY, REVISION);
-    let mut reader = BlobReader::default();
-    let mut again = || reader.read(&blob, &pointer, KEY, REVISION, &counters.read_bytes);
-    for ahead in [again(), again()] {
+    let mut beside = BlobReader::default();
+    let mut through = BlobReader::cached();
+    let mut again = |is_cached: bool| {
+        let reader = match is_cached {
+            true => &mut through,
+            false => &mut beside,
+        };
+        reader.read(&blob, &pointer, KEY, REVISION, &counters.read_bytes)
+    };
+    for ahead in [false, false, true, true, true].map(&mut again) {
         match (&alone, &ahead) {
             (Ok(alone), Ok(ahead)) => {
-                assert_eq!(alone, ahead);
+                assert_eq!(alone[..], ahead[..]);
                 assert_eq!(alone.len() as u64, pointer.value_bytes);
             }
             (Err(alone), Err(ahead)) => {

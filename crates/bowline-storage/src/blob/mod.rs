@@ -45,10 +45,15 @@
 //!
 //! # Reading
 //!
-//! A point read costs one read of the blob file in addition to those of the table. Values bypass the page
-//! cache: they would displace pages that lead to a hundred of them, and the operating system caches the
-//! file. Scans and merges read ahead (`BlobReader`) while they find adjacent values. A scan reads only
-//! the values that it returns.
+//! A point read costs one read of the blob file in addition to those of the table. Records of at most 4 KiB are read
+//! through the page cache, in chunks of 16 KiB (`Chunk`): beside a copy of a value so short the system call is what costs.
+//! A chunk is read as a whole when a second value of it is wanted soon after the first one, or by a scan that goes
+//! through it: so values that are read once do not displace pages that lead to a hundred of them. Longer values bypass
+//! the cache; the operating system caches the file. A record is checked when it is first found in a chunk. Where it
+//! proves damaged there, it is read anew.
+//!
+//! Scans and merges read ahead (`BlobReader`) while they find adjacent values; a merge leaves the cache alone. A scan
+//! reads only the values that it returns.
 //!
 //! Invariants:
 //!
@@ -60,6 +65,8 @@
 //!   finished range of a merge is a copy of it.
 //! - A length read from disk is checked against the length of the file before memory is allocated for it.
 
+mod cached;
+mod chunk;
 mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -70,6 +77,7 @@ mod reader;
 mod tests;
 mod writer;
 
+pub(crate) use chunk::Loaded;
 pub(crate) use file::BlobFile;
 pub use meta::BlobMeta;
 pub(crate) use pointer::BlobPointer;

@@ -1,12 +1,17 @@
-//! Reads values one after the other, ahead where they follow each other in a file.
+//! Reads values one after the other, ahead where they follow each other in a file: for a scan through the cache of pages, for
+//! a merge beside it.
 
 use bytes::Bytes;
 
+use super::cached::Walk;
+use super::chunk::Loaded;
 use super::file::BlobFile;
 use super::meta::HEADER_BYTES;
 use super::pointer::BlobPointer;
+use super::{RECORD_HEAD_BYTES, owner_of};
 use crate::counters::Counter;
 use crate::error::Result;
+use crate::frame::Payload;
 use crate::types::Revision;
 use crate::value::Value;
 
@@ -18,9 +23,11 @@ const GAP_BYTES_MAX: u64 = 32 << 10;
 /// many files as there were flushes, and in each of them one behind the other.
 const FILES_MAX: usize = 8;
 
-/// Reads values for a scan or a merge, in either direction: a chunk of 64 KiB of each of eight files is all it ever holds.
+/// Reads values for a scan or a merge, in either direction: 64 KiB of each of eight files are all it ever holds.
 #[derive(Debug, Default)]
 pub(crate) struct BlobReader {
+    /// Whether what it reads comes from the cache, and goes there.
+    is_cached: bool,
     files: Vec<Ahead>,
     /// Counts the values: the files read least recently give way.
     reads: u64,
@@ -30,8 +37,11 @@ pub(crate) struct BlobReader {
 #[derive(Debug)]
 struct Ahead {
     file_id: u64,
+    /// Through the cache.
+    walk: Walk,
+    /// What was read beside the cache.
     chunk: Bytes,
-    /// The place of the chunk.
+    /// The place of `chunk`.
     start: u64,
     /// Where the value read last begins and ends.
     last: Option<(u64, u64)>,
@@ -40,6 +50,14 @@ struct Ahead {
 }
 
 impl BlobReader {
+    /// A reader for a scan.
+    pub fn cached() -> BlobReader {
+        BlobReader {
+            is_cached: true,
+            ..BlobReader::default()
+        }
+    }
+
     /// The value of an entry. Bytes read from disk are added to `bytes_read`.
     pub fn read(
         &mut self,
@@ -48,8 +66,9 @@ impl BlobReader {
         key: &[u8],
         revision: Revision,
         bytes_read: &Counter,
-    ) -> Result<Value> {
+    ) -> Result<Loaded> {
         file.check_place(pointer)?;
+        let owner = owner_of(key, revision);
         let BlobPointer {
             file_id,
             offset,
@@ -57,7 +76,15 @@ impl BlobReader {
             ..
         } = *pointer;
         let end = offset + record_bytes;
+        let is_cached = self.is_cached;
         let ahead = self.ahead_of(file_id);
+        if is_cached {
+            ahead.walk.goes_on = ahead.is_near(offset, end);
+            if let Some(found) = file.find(pointer, owner, Some(&mut ahead.walk)) {
+                ahead.last = Some((offset, end));
+                return Ok(found);
+            }
+        }
         if offset < ahead.start || end > ahead.start + ahead.chunk.len() as u64 {
             let (start, len) = ahead.next_chunk(offset, end, file.records_end());
             ahead.chunk = file.bytes_at(start, len)?.into();
@@ -67,15 +94,18 @@ impl BlobReader {
         ahead.last = Some((offset, end));
         let at = (offset - ahead.start) as usize;
         let record = at..at + record_bytes as usize;
-        // A value keeps the memory alive that it was read into.
-        let record = match ahead.chunk.len() > 2 * record.len() {
-            true => Bytes::copy_from_slice(&ahead.chunk[record]),
-            false => ahead.chunk.slice(record),
+        let opened = file.open_record(&ahead.chunk[record.clone()], pointer, owner);
+        let value = match opened.map_err(|reason| file.refuse(offset, reason))? {
+            Payload::Plain(len) => {
+                let start = record.start + RECORD_HEAD_BYTES;
+                Value::slice_of(&ahead.chunk, start..start + len)
+            }
+            Payload::Decompressed(bytes) => Value::from(bytes),
         };
         if record_bytes > CHUNK_BYTES {
             ahead.chunk = Bytes::new();
         }
-        file.open_record(&record, pointer, key, revision)
+        Ok(Loaded::Owned(value))
     }
 
     /// What is held of a file, in the place of another if there is no room.
@@ -85,6 +115,7 @@ impl BlobReader {
         let at = known.unwrap_or_else(|| {
             let none = Ahead {
                 file_id,
+                walk: Walk::default(),
                 chunk: Bytes::new(),
                 start: 0,
                 last: None,
@@ -109,6 +140,15 @@ impl BlobReader {
 }
 
 impl Ahead {
+    /// Whether a record lies shortly behind, or before, the one that was read last.
+    fn is_near(&self, offset: u64, end: u64) -> bool {
+        let gap = self.last.map(|(start, before)| match before <= offset {
+            true => offset - before,
+            false => start.saturating_sub(end),
+        });
+        gap.is_some_and(|gap| gap <= GAP_BYTES_MAX)
+    }
+
     /// Where to read for the record from `offset` to `end`, and how much: beyond it if it follows the one before, or is
     /// followed by it.
     fn next_chunk(&self, offset: u64, end: u64, records_end: u64) -> (u64, u64) {

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use super::file::BlobReport;
 use super::meta::{FOOTER_BYTES, HEADER_BYTES};
 use super::*;
+use crate::TreeId;
+use crate::cache::PageCache;
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::frame::Compression;
 use crate::fuzzing::assert_blames_the_bytes;
 use crate::vfs::{self, MemoryVfs, OpenMode, Vfs};
-use crate::{TreeId, Value};
 
 const TREE: TreeId = TreeId(2);
 
@@ -50,7 +51,12 @@ impl Bench {
     }
 
     fn open(&self) -> Result<BlobFile> {
-        BlobFile::open(&self.vfs, path(), &self.meta, Arc::new(Counters::default()))
+        self.open_with(1 << 20, &Arc::default())
+    }
+
+    fn open_with(&self, cache_bytes: u64, counters: &Arc<Counters>) -> Result<BlobFile> {
+        let cache = Arc::new(PageCache::new(cache_bytes, counters.clone()));
+        BlobFile::open(&self.vfs, path(), &self.meta, cache, counters.clone())
     }
 
     fn set(&self, bytes: &[u8]) {
@@ -60,24 +66,30 @@ impl Bench {
     }
 
     /// Reads everything in every way; the first error, or the values.
-    fn read_all(&self) -> (Result<BlobReport>, Vec<Result<Value>>) {
+    fn read_all(&self) -> (Result<BlobReport>, Vec<Result<Loaded>>) {
         let file = match self.open() {
             Ok(file) => file,
             Err(error) => return (Err(error.clone()), vec![Err(error)]),
         };
-        let mut reader = BlobReader::default();
+        let mut readers = [BlobReader::default(), BlobReader::cached()];
         let mut read = Vec::new();
         let counters = Counters::default();
         for (key, revision, value, pointer) in &self.values {
             let one = file.read(pointer, key, *revision);
-            let ahead = reader.read(&file, pointer, key, *revision, &counters.read_bytes);
-            for found in [&one, &ahead] {
+            let mut ways = Vec::new();
+            for reader in &mut readers {
+                ways.push(reader.read(&file, pointer, key, *revision, &counters.read_bytes));
+            }
+            // From memory, by now.
+            ways.push(file.read(pointer, key, *revision));
+            ways.push(file.read(pointer, key, *revision));
+            for found in ways.iter().chain([&one]) {
                 match found {
                     Ok(found) => assert_eq!(found[..], value[..], "a wrong answer"),
                     Err(error) => assert_blames_the_bytes(error),
                 }
+                assert_eq!(one.is_ok(), found.is_ok());
             }
-            assert_eq!(one.is_ok(), ahead.is_ok());
             read.push(one);
         }
         (file.verify(), read)
@@ -223,8 +235,11 @@ fn a_damaged_record_is_no_value() {
         bytes[first.3.offset as usize + at] ^= 4;
         bench.set(&bytes);
         let file = bench.open().unwrap();
-        assert!(file.read(&first.3, &first.0, first.1).is_err(), "at {at}");
-        assert!(file.read(&second.3, &second.0, second.1).is_ok());
+        // From the disk, and from memory.
+        for _ in 0..3 {
+            assert!(file.read(&first.3, &first.0, first.1).is_err(), "at {at}");
+            assert!(file.read(&second.3, &second.0, second.1).is_ok());
+        }
     }
 }
 
@@ -233,7 +248,10 @@ fn a_pointer_leads_to_its_own_value_or_to_an_error() {
     let bench = Bench::new(7, &[200, 200, 200], Compression::None);
     let file = bench.open().unwrap();
     let (key, revision, value, pointer) = &bench.values[1];
-    assert_eq!(file.read(pointer, key, *revision).unwrap()[..], value[..]);
+    // From the disk, from memory, and as one that is known to be whole.
+    for _ in 0..3 {
+        assert_eq!(file.read(pointer, key, *revision).unwrap()[..], value[..]);
+    }
     let end = bench.meta.file_bytes - FOOTER_BYTES as u64;
     let neighbor = bench.values[2].3;
     let wrong = [
@@ -397,4 +415,81 @@ fn the_bound_is_a_share_of_all() {
         ..options
     };
     assert!(!tiny.takes(63) && tiny.takes(64));
+}
+
+/// As many values as chunks have, of lengths up to what is cached, and more.
+fn many(compression: Compression) -> Bench {
+    let mut random = fastrand::Rng::with_seed(11);
+    let lengths: Vec<usize> = (0..200).map(|_| random.usize(64..5_000)).collect();
+    Bench::new(7, &lengths, compression)
+}
+
+#[test]
+fn values_are_the_same_from_memory_whatever_lies_there() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let bench = many(compression);
+        let mut random = fastrand::Rng::with_seed(7);
+        // Of the chunks all stay, a few, or none.
+        for cache_bytes in [8 << 20, 200 << 10, 0] {
+            let file = bench.open_with(cache_bytes, &Arc::default()).unwrap();
+            let counters = Counters::default();
+            let mut scan = BlobReader::cached();
+            for _ in 0..4_000 {
+                let (key, revision, value, pointer) = random.choice(&bench.values).unwrap();
+                let found = match random.bool() {
+                    true => file.read(pointer, key, *revision),
+                    false => scan.read(&file, pointer, key, *revision, &counters.read_bytes),
+                };
+                assert_eq!(found.unwrap()[..], value[..]);
+            }
+            // All in their order, there and back.
+            for (key, revision, value, pointer) in
+                bench.values.iter().chain(bench.values.iter().rev())
+            {
+                let found = scan.read(&file, pointer, key, *revision, &counters.read_bytes);
+                assert_eq!(found.unwrap()[..], value[..]);
+            }
+        }
+    }
+}
+
+/// A value that is read once brings nothing else into memory; the second one of a chunk brings the chunk.
+#[test]
+fn a_chunk_is_read_when_two_of_its_values_are_wanted() {
+    let bench = Bench::new(7, &[1000; 15], Compression::None);
+    let counters = Arc::<Counters>::default();
+    let file = bench.open_with(1 << 20, &counters).unwrap();
+    let mut read = Vec::new();
+    for (key, revision, _, pointer) in bench.values.iter().rev() {
+        let before = counters.read_bytes.get();
+        file.read(pointer, key, *revision).unwrap();
+        read.push(counters.read_bytes.get() - before);
+    }
+    let all = HEADER_BYTES as u64 + bench.meta.record_bytes();
+    assert!(all < 16 << 10, "one chunk");
+    assert_eq!(read[..2], [bench.values[14].3.record_bytes, all]);
+    assert!(read[2..].iter().all(|bytes| *bytes == 0), "{read:?}");
+}
+
+/// What a chunk holds may be damaged in memory, or have been read amiss: then the record is read for itself.
+#[test]
+fn a_record_that_is_damaged_in_memory_is_read_anew() {
+    let bench = Bench::new(7, &[1000; 5], Compression::None);
+    let file = bench.open().unwrap();
+    let (key, revision, value, pointer) = &bench.values[2];
+    let at = pointer.offset + 500;
+    let byte = bench.bytes[at as usize];
+    let disk = bench.vfs.open(&path(), OpenMode::ReadWrite).unwrap();
+    disk.write_at(&[byte ^ 1], at).unwrap();
+    for _ in 0..3 {
+        assert_blames_the_bytes(&file.read(pointer, key, *revision).unwrap_err());
+    }
+    let (other, its_revision, its_value, there) = &bench.values[3];
+    let found = file.read(there, other, *its_revision).unwrap();
+    assert!(matches!(found, Loaded::InChunk { .. }));
+    assert_eq!(found[..], its_value[..]);
+    disk.write_at(&[byte], at).unwrap();
+    let found = file.read(pointer, key, *revision).unwrap();
+    assert!(matches!(found, Loaded::Owned(_)));
+    assert_eq!(found[..], value[..]);
 }

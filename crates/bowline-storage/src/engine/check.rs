@@ -146,7 +146,8 @@ pub fn check_directory(vfs: &Arc<dyn Vfs>, path: impl Into<PathBuf>) -> Result<C
     let mut blobs: BTreeMap<u64, Arc<BlobFile>> = BTreeMap::new();
     for meta in state.blobs.values() {
         let path = layout.blob(meta.file_id);
-        let result = BlobFile::open(vfs, path.clone(), meta, counters.clone()).and_then(|blob| {
+        let opened = BlobFile::open(vfs, path.clone(), meta, cache.clone(), counters.clone());
+        let result = opened.and_then(|blob| {
             let found = blob.verify()?;
             blobs.insert(meta.file_id, Arc::new(blob));
             Ok(counted(found.records, "value", "values"))

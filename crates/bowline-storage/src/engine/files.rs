@@ -76,7 +76,8 @@ impl FileSet {
 
     pub(super) fn open_blob(&self, meta: &BlobMeta) -> Result<BlobFile> {
         let path = self.layout.blob(meta.file_id);
-        BlobFile::open(&self.vfs, path, meta, self.counters.clone())
+        let (cache, counters) = (self.cache.clone(), self.counters.clone());
+        BlobFile::open(&self.vfs, path, meta, cache, counters)
     }
 
     /// Makes the names of new files durable.

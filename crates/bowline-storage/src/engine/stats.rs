@@ -49,7 +49,7 @@ pub struct EngineStats {
     pub cache_bytes: u64,
     /// The error of the last flush or compaction, if it failed. The job is tried again.
     pub background_error: Option<Error>,
-    /// Bytes of filters and indexes held in memory.
+    /// Bytes of filters and indexes held in memory, and of the places for what is cached.
     pub table_memory_bytes: u64,
     /// Per tree, per level: (runs, tables, bytes, entries).
     pub levels: Vec<Vec<LevelStats>>,
@@ -167,7 +167,12 @@ impl Core {
             blob_bytes: blobs().map(|blob| blob.file.meta().file_bytes).sum(),
             blob_files: blobs().count() as u64,
             blob_garbage_bytes: blobs().map(LiveBlob::garbage_bytes).sum(),
-            table_memory_bytes: tables().map(|table| table.memory_bytes() as u64).sum(),
+            table_memory_bytes: tables()
+                .map(|table| table.memory_bytes() as u64)
+                .sum::<u64>()
+                + blobs()
+                    .map(|blob| blob.file.memory_bytes() as u64)
+                    .sum::<u64>(),
             log_bytes: self.commit.lock().log.as_ref().map_or(0, Log::size_bytes),
             manifest_bytes: self.versions.size_bytes(),
             commit_times: self.versions.commit_times(),

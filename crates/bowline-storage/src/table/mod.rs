@@ -36,7 +36,6 @@
 //! - A page in the cache has been verified and decompressed; reading from it allocates nothing
 //!   but the value that is returned.
 
-mod cache;
 mod entry_cursor;
 mod filter;
 mod footer;
@@ -57,7 +56,7 @@ mod verify;
 mod version_cursor;
 mod writer;
 
-pub use cache::PageCache;
+pub use crate::cache::PageCache;
 pub(crate) use filter::KeyHash;
 pub use meta::TableMeta;
 pub use options::TableOptions;

@@ -33,9 +33,10 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
+use crate::cache::{Piece, Shelved};
 use crate::codec::Reader;
 use crate::frame::Reason;
-use crate::prefetch::prefetch;
+use crate::prefetch::{Hint, prefetch};
 use crate::types::{EntryKind, Revision};
 use crate::value::Value;
 
@@ -114,6 +115,53 @@ impl PageEntry {
         self.shared + (self.value_start - self.suffix_start)
     }
 }
+
+static NOTHING: Page = Page::EMPTY;
+
+/// Where the parts of a page lie in memory that a read needs first.
+#[derive(Debug, Default)]
+pub(super) struct PageHints {
+    /// The page itself.
+    head: Hint,
+    search_start: Hint,
+    first_entries: Hint,
+}
+
+impl PageHints {
+    /// Asks for the memory in which a search in the page begins.
+    #[inline]
+    pub(super) fn prefetch_search(&self) {
+        self.head.prefetch();
+        self.search_start.prefetch();
+    }
+
+    /// Asks for the memory in which a walk through the page begins.
+    #[inline]
+    pub(super) fn prefetch_walk(&self) {
+        self.head.prefetch();
+        self.first_entries.prefetch();
+    }
+}
+
+impl Piece for Page {
+    type Hints = PageHints;
+
+    fn nothing() -> &'static Page {
+        &NOTHING
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn hint(shelved: &Shelved<Page>, hints: &PageHints) {
+        hints.head.set(std::slice::from_ref(shelved));
+        hints.search_start.set(shelved.search_start());
+        hints.first_entries.set(shelved.first_entries());
+    }
+}
+
+const _: () = assert!(size_of::<Shelved<Page>>() == 64);
 
 impl Page {
     /// No page, in which nothing is found.

@@ -19,13 +19,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::cache::{PageCache, PageRef, Shelf};
+use super::PageCache;
 use super::filter::{Filter, KeyHash};
 use super::footer::{Footer, FooterError};
 use super::index::{Index, PageLocation};
 use super::meta::{Properties, TableMeta};
 use super::page::{Page, PageEntry};
 use crate::blob::BlobPointer;
+use crate::cache::{Held, Shelf};
 use crate::counters::Counters;
 use crate::error::{Error, Result};
 use crate::frame::{self, Payload, Reason};
@@ -50,7 +51,7 @@ pub struct TableEntry {
 /// An entry where it lies in its table. It keeps the page in memory: hold it shortly.
 #[derive(Debug)]
 pub(crate) struct TableHit {
-    page: PageRef,
+    page: Held<Page>,
     entry: PageEntry,
     pointer: Option<BlobPointer>,
 }
@@ -111,7 +112,7 @@ pub struct Table {
     meta: TableMeta,
     sections: Sections,
     /// Its pages in memory.
-    shelf: Arc<Shelf>,
+    shelf: Arc<Shelf<Page>>,
     counters: Arc<Counters>,
     obsolete: AtomicBool,
 }
@@ -236,8 +237,10 @@ impl Table {
             }
         }
         let number = self.sections.index.find(key, at);
-        if let Some(number) = number {
-            self.shelf.prefetch(number);
+        if let Some(number) = number
+            && let Some(hints) = self.shelf.hints(number)
+        {
+            hints.prefetch_search();
         }
         if let Some(filter) = filter
             && !is_small
@@ -294,7 +297,7 @@ impl Table {
 
     /// A page from its place in memory, or from disk into its place.
     #[inline]
-    pub(super) fn page(&self, number: usize) -> Result<PageRef> {
+    pub(super) fn page(&self, number: usize) -> Result<Held<Page>> {
         match self.shelf.get(number) {
             Some(page) => Ok(page),
             None => self.load_page(number),
@@ -304,7 +307,9 @@ impl Table {
     /// Asks for the memory of a page through which a walk goes soon.
     #[inline]
     pub(super) fn prefetch_first_entries(&self, number: usize) {
-        self.shelf.prefetch_first_entries(number);
+        if let Some(hints) = self.shelf.hints(number) {
+            hints.prefetch_walk();
+        }
     }
 
     /// An error about a page whose checksum was right.
@@ -318,7 +323,7 @@ impl Table {
     }
 
     #[cold]
-    fn load_page(&self, number: usize) -> Result<PageRef> {
+    fn load_page(&self, number: usize) -> Result<Held<Page>> {
         let location = self.sections.index.location(number);
         let frame = self.file.read(location.offset, location.stored_bytes)?;
         self.counters.read_bytes.add(frame.len() as u64);

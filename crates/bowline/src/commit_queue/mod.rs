@@ -69,13 +69,10 @@ use decide::{Outcomes, Scratch, Surroundings, decide_all};
 pub use outcome::Committed;
 use outcome::internal;
 use request::Prepared;
-pub(crate) use request::{Reindexed, Request, TreeRange};
+pub(crate) use request::{MEMBERS_MAX_BYTES, Reindexed, Request, TreeRange};
 pub(crate) use seat::Seat;
 use seat::State;
 pub(crate) use update::{Answer, PendingUpdate, UpdateRequest, unanswered};
-
-/// The limit on the requests of a group without the leader's, in encoded bytes.
-pub(crate) const MEMBERS_MAX_BYTES: u64 = 8 << 20;
 
 /// Tickets under way, and their bytes. Who wants another one waits for it.
 const LATER_MAX: usize = 1024;

@@ -8,7 +8,6 @@ use bowline_storage::engine::{Engine, SnapshotPin};
 use bowline_types::Revision;
 use smallvec::SmallVec;
 
-use super::MEMBERS_MAX_BYTES;
 use super::update::UpdateRequest;
 use bowline_core::error::Result;
 use bowline_core::graph::{self, BlockId, KindId};
@@ -22,6 +21,9 @@ use bowline_core::write::previous::Previous;
 use bowline_core::write::validate::Guard;
 
 const OPERATION_OVERHEAD_BYTES: u64 = 32;
+
+/// The limit on the requests of a group without the leader's, in encoded bytes.
+pub(crate) const MEMBERS_MAX_BYTES: u64 = 8 << 20;
 
 /// A range of a tree: lower bound, upper bound.
 pub(crate) type TreeRange = (TreeId, Bound<Vec<u8>>, Bound<Vec<u8>>);

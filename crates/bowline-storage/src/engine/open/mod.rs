@@ -420,7 +420,8 @@ impl Opening<'_> {
         let mut blobs = HashMap::new();
         for meta in self.state.blobs.values() {
             let path = self.layout.blob(meta.file_id);
-            let blob = BlobFile::open(&self.vfs, path, meta, self.counters.clone())?;
+            let (cache, counters) = (self.cache.clone(), self.counters.clone());
+            let blob = BlobFile::open(&self.vfs, path, meta, cache, counters)?;
             blobs.insert(meta.file_id, Arc::new(blob));
         }
         let version = Version::from_state(

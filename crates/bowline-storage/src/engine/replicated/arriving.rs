@@ -102,7 +102,8 @@ impl ArrivingFiles {
                 Table::open(&vfs, path, meta, cache, counters)?.verify()?;
             }
             Some(Named::Blob(meta)) => {
-                BlobFile::open(&vfs, path, meta, counters)?.verify()?;
+                let cache = Arc::new(PageCache::new(0, counters.clone()));
+                BlobFile::open(&vfs, path, meta, cache, counters)?.verify()?;
             }
             None => return Err(Error::corrupt(&path, 0, "its state names no such file")),
         }

@@ -91,11 +91,11 @@ impl FrozenTables {
                 let value = match entry.pointer {
                     Some(pointer) => {
                         let file = self.version.blob(&pointer, tree)?;
-                        file.read(&pointer, key, entry.revision)?
+                        file.read(&pointer, key, entry.revision)?.to_vec()
                     }
-                    None => entry.value,
+                    None => entry.value.to_vec(),
                 };
-                return Ok(is_put.then(|| value.to_vec()));
+                return Ok(is_put.then_some(value));
             }
         }
         Ok(None)

@@ -198,7 +198,8 @@ impl Restore {
                 self.written.insert(meta.file_id, Arc::new(table));
             }
             Named::Blob(meta) => {
-                let blob = BlobFile::open(&self.vfs, path, &meta, counters)?;
+                let cache = Arc::new(PageCache::new(0, counters.clone()));
+                let blob = BlobFile::open(&self.vfs, path, &meta, cache, counters)?;
                 blob.verify()?;
                 self.written_blobs.insert(meta.file_id, Arc::new(blob));
             }

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::super_version::SuperVersion;
+use crate::blob::Loaded;
 use crate::memtable::Entry;
 use crate::table::TableHit;
 use crate::{EntryKind, Revision, Value};
@@ -50,7 +51,7 @@ pub struct Found<'a> {
 pub(super) enum Bytes<'a> {
     Borrowed(&'a [u8]),
     InTable(TableHit),
-    Owned(Value),
+    Loaded(Loaded),
 }
 
 impl<'a> Found<'a> {
@@ -85,7 +86,7 @@ impl<'a> Found<'a> {
         match &self.value {
             Bytes::Borrowed(bytes) => bytes,
             Bytes::InTable(hit) => hit.value(),
-            Bytes::Owned(value) => value,
+            Bytes::Loaded(value) => value,
         }
     }
 
@@ -95,7 +96,7 @@ impl<'a> Found<'a> {
         match &self.value {
             Bytes::Borrowed(bytes) => value.assign(&bytes[range]),
             Bytes::InTable(hit) => hit.slice_into(range, value),
-            Bytes::Owned(owned) => *value = owned.slice(range),
+            Bytes::Loaded(loaded) => loaded.slice_into(range, value),
         }
     }
 
@@ -109,7 +110,11 @@ impl<'a> Found<'a> {
         match &self.value {
             Bytes::Borrowed(bytes) => Value::copy_from(&bytes[range]),
             Bytes::InTable(hit) => hit.slice(range),
-            Bytes::Owned(value) => value.slice(range),
+            Bytes::Loaded(loaded) => {
+                let mut value = Value::EMPTY;
+                loaded.slice_into(range, &mut value);
+                value
+            }
         }
     }
 }

@@ -12,12 +12,12 @@ use smallvec::SmallVec;
 
 use super::found::{Bytes, Found, Next, VersionVisit, Want};
 use super::super_version::SuperVersion;
-use crate::blob::{BlobPointer, BlobReader};
+use crate::blob::{BlobPointer, BlobReader, Loaded};
 use crate::error::Result;
 use crate::memtable::Tag;
 use crate::table::KeyHash;
 use crate::version::Version;
-use crate::{Revision, TreeId, Value};
+use crate::{Revision, TreeId};
 
 /// Keys that are looked up together. The lines of their records fill a part of the processor's first cache.
 const TOGETHER: usize = 64;
@@ -157,7 +157,7 @@ impl SuperVersion {
                         value_bytes = pointer.value_bytes;
                         if want == Want::Whole && revision > above {
                             let file = self.version.blob(pointer, tree)?;
-                            value = Bytes::Owned(file.read(pointer, key, revision)?);
+                            value = Bytes::Loaded(file.read(pointer, key, revision)?);
                         }
                     }
                     let found = Found {
@@ -250,7 +250,7 @@ impl SuperVersion {
         want: Want,
         visit: &mut VersionVisit<'_>,
     ) -> Result<()> {
-        let mut blobs = BlobReader::default();
+        let mut blobs = BlobReader::cached();
         for table in self.version.tree(tree).tables() {
             let meta = table.meta();
             if meta.max_revision < from
@@ -302,7 +302,7 @@ pub(super) fn load(
     pointer: &BlobPointer,
     key: &[u8],
     revision: Revision,
-) -> Result<Value> {
+) -> Result<Loaded> {
     let file = version.blob(pointer, tree)?;
     blobs.read(file, pointer, key, revision, file.bytes_read())
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::found::Want;
 use super::lookup::{is_after_start, is_before_end, load};
 use super::super_version::SuperVersion;
-use crate::blob::{BlobPointer, BlobReader};
+use crate::blob::{BlobPointer, BlobReader, Loaded};
 use crate::codec::prefix_of;
 use crate::error::{Error, Result};
 use crate::memtable::MemtableReadCursor;
@@ -84,7 +84,7 @@ pub struct Scan {
     /// How much of each value is needed.
     want: Want,
     /// The current value, if it was in a blob file.
-    loaded: Option<Value>,
+    loaded: Option<Loaded>,
     blobs: BlobReader,
     /// The error that every attempt to advance returns.
     refused: Option<Error>,
@@ -143,7 +143,7 @@ impl Scan {
             is_started: false,
             want: Want::Whole,
             loaded: None,
-            blobs: BlobReader::default(),
+            blobs: BlobReader::cached(),
             refused: None,
         }
     }
@@ -313,7 +313,7 @@ impl Scan {
     #[inline]
     pub fn slice_into(&self, range: Range<usize>, value: &mut Value) {
         if let Some(loaded) = &self.loaded {
-            *value = loaded.slice(range);
+            loaded.slice_into(range, value);
             return;
         }
         match self.current.map(|current| &self.sources[current]) {

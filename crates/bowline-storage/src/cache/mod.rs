@@ -1,8 +1,8 @@
-//! The page cache: pages of all open tables, in memory, within a budget of bytes.
+//! The page cache: pages of all open tables, and chunks of blob files, in memory, within a budget of bytes.
 //!
-//! Each open table has a [`Shelf`] with a slot for each of its pages. A read that finds its page there
+//! Each open file has a [`Shelf`] with a place for each of its pieces. A read that finds its piece there
 //! takes no lock, does no lookup and counts no reference: it loads one pointer through
-//! [`ArcSwapOption`], which keeps the page alive during the read. Tables never change, so a cached page
+//! `ArcSwapOption`, which keeps the piece alive during the read. Files never change, so a cached piece
 //! is never stale.
 //!
 //! The eviction policy is S3-FIFO, with two queues (Yang et al. 2023,
@@ -16,46 +16,47 @@
 //!        +--its name is remembered---------------> [ kept ]    evicted
 //! ```
 //!
-//! So a scan, which uses each page once, passes through the fresh queue and evicts no kept page. Only a
+//! So a scan, which uses each piece once, passes through the fresh queue and evicts no kept one. Only a
 //! read from disk takes the lock of the queues.
+//!
+//! A page is read as a whole whenever something of it is wanted. A chunk of values need not be: where one value is
+//! wanted, only the name of the chunk is noted, as if it had been read and evicted, and when another one is wanted
+//! soon, the chunk is read.
 //!
 //! Invariants:
 //!
-//! - The used bytes are exactly those of the pages on shelves, and never exceed the budget.
-//! - Only the holder of the queue lock puts a page on a shelf or removes one, so each page on a shelf is in
-//!   exactly one queue, once. A dropped shelf drops its pages. The queue entries of such pages are stale:
+//! - The used bytes are exactly those of the pieces on shelves, and never exceed the budget.
+//! - Only the holder of the queue lock puts a piece on a shelf or removes one, so each piece on a shelf is in
+//!   exactly one queue, once. A dropped shelf drops its pieces. The queue entries of such pieces are stale:
 //!   they are skipped, and removed before they are as many as the others.
-//! - The work under the lock is bounded: an eviction spares at most [`SPARED_MAX`] pages, and then evicts
+//! - The work under the lock is bounded: an eviction spares at most [`SPARED_MAX`] pieces, and then evicts
 //!   the next one even if it was used.
 
+mod shelf;
+
 use std::collections::VecDeque;
-use std::fmt;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
-use super::page::Page;
-use crate::counters::Counters;
-use crate::prefetch::Hint;
-use crate::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use crate::sync::{ArcSwapOption, Guard, Mutex};
+use shelf::AnyShelf;
+pub(crate) use shelf::{Held, Piece, Shelf, Shelved};
 
-/// The overhead of a page: its header, its slot and its queue entry.
-const PAGE_OVERHEAD_BYTES: u64 = 200;
-/// The assumed size of a page, to choose how many names are remembered.
-const PAGE_ESTIMATE_BYTES: u64 = 8 << 10;
+use crate::counters::Counters;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// The assumed size of a piece, to choose how many names are remembered.
+const PIECE_ESTIMATE_BYTES: u64 = 8 << 10;
 /// The fresh queue gets one part in this many of the budget.
 const FRESH_PART: u64 = 10;
-/// A page that is larger than this part of the budget is not cached: it would evict too many others.
-const PAGE_PART_MAX: u64 = 4;
-/// The maximum use count of a page: how often it is spared without a further use.
-const USES_MAX: u8 = 3;
-/// How many pages an eviction spares.
+/// A piece that is larger than this part of the budget is not cached: it would evict too many others.
+const PIECE_PART_MAX: u64 = 4;
+/// How many pieces an eviction spares.
 const SPARED_MAX: usize = 64;
 /// Bounds of the number of remembered names.
 const NAMES_MIN: u64 = 16;
 const NAMES_MAX: u64 = 1 << 22;
 
-/// Pages of all open tables, within a budget of bytes. Shared by all tables.
+/// Pages of all open tables and chunks of blob files, within a budget of bytes. Shared by all files.
 ///
 /// A page that is larger than a quarter of the budget is not cached.
 #[derive(Debug)]
@@ -68,57 +69,23 @@ pub struct PageCache {
     counters: Arc<Counters>,
 }
 
-/// The places for the pages of one table.
-pub(super) struct Shelf {
-    file_id: u64,
-    places: Box<[Place]>,
-    cache: Arc<PageCache>,
-}
-
-#[derive(Debug)]
-struct Place {
-    page: ArcSwapOption<ShelvedPage>,
-    /// For the page itself, for where a search in it begins, and for its first entries.
-    head: Hint,
-    search_start: Hint,
-    first_entries: Hint,
-}
-
-/// A page that is, or was at the time of the read, on its shelf. It has its own cache line, apart from the
-/// reference count: a read waits for one line, and counting references does not disturb other readers.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct ShelvedPage {
-    page: Page,
-    /// Uses since the last check by a queue, up to [`USES_MAX`].
-    uses: AtomicU8,
-}
-
-const _: () = assert!(size_of::<ShelvedPage>() == 64);
-
-static NOTHING: Page = Page::EMPTY;
-
-/// A page, alive as long as this value. Keep it only for a short time: few of them per thread are cheap.
-#[derive(Debug)]
-pub(super) struct PageRef(Guard<Option<Arc<ShelvedPage>>>);
-
 #[derive(Debug)]
 struct Queues {
     fresh: Queue,
     kept: Queue,
-    /// Names of evicted fresh pages, each in the slot given by its hash; 0 is empty.
+    /// Names of evicted fresh pieces, each in the slot given by its hash; 0 is empty.
     names: Box<[u64]>,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<Queued>,
     bytes: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
-    shelf: Weak<Shelf>,
+struct Queued {
+    shelf: Weak<dyn AnyShelf>,
     number: usize,
     bytes: u64,
 }
@@ -128,7 +95,7 @@ impl PageCache {
     /// `counters`.
     #[must_use]
     pub fn new(budget_bytes: u64, counters: Arc<Counters>) -> PageCache {
-        let names = (budget_bytes / PAGE_ESTIMATE_BYTES).clamp(NAMES_MIN, NAMES_MAX);
+        let names = (budget_bytes / PIECE_ESTIMATE_BYTES).clamp(NAMES_MIN, NAMES_MAX);
         PageCache {
             budget_bytes,
             used_bytes: AtomicU64::new(0),
@@ -142,7 +109,7 @@ impl PageCache {
         }
     }
 
-    /// Bytes of the pages in the cache.
+    /// Bytes of the pieces in the cache.
     #[must_use]
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes.load(Ordering::Relaxed)
@@ -154,17 +121,20 @@ impl PageCache {
         self.budget_bytes
     }
 
-    /// Puts a page on its shelf, if the budget allows it or other pages can be evicted.
-    fn put(&self, shelf: &Arc<Shelf>, number: usize, page: &Arc<ShelvedPage>) {
-        let bytes = page.weight();
-        if bytes > self.budget_bytes / PAGE_PART_MAX {
+    /// Has `store` put a piece on its shelf, if it `is_there` not yet and the budget allows it or others can be evicted.
+    fn put(
+        &self,
+        shelf: &Arc<dyn AnyShelf>,
+        number: usize,
+        bytes: u64,
+        is_there: impl FnOnce() -> bool,
+        store: impl FnOnce(),
+    ) {
+        if bytes > self.budget_bytes / PIECE_PART_MAX {
             return;
         }
-        let Some(place) = shelf.place(number) else {
-            return;
-        };
         let mut queues = self.queues.lock();
-        if place.page.load().is_some() {
+        if is_there() {
             // Somebody else read it at the same time.
             return;
         }
@@ -174,167 +144,44 @@ impl PageCache {
             }
         }
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
-        place.head.set(std::slice::from_ref(&**page));
-        place.search_start.set(page.page.search_start());
-        place.first_entries.set(page.page.first_entries());
-        place.page.store(Some(page.clone()));
+        store();
         if self.stale.load(Ordering::Relaxed) > queues.len() / 2 {
             self.stale.store(0, Ordering::Relaxed);
             queues.clear_away();
         }
-        let entry = Entry {
+        let entry = Queued {
             shelf: Arc::downgrade(shelf),
             number,
             bytes,
         };
-        if queues.take_name(name_of(shelf.file_id, number)) {
+        if queues.take_name(name_of(shelf.file_id(), number)) {
             queues.kept.push(entry);
         } else {
             queues.fresh.push(entry);
         }
     }
-}
 
-impl Shelf {
-    /// Places for the pages `0..pages` of a table, all of them empty.
-    pub(super) fn new(file_id: u64, pages: usize, cache: Arc<PageCache>) -> Shelf {
-        Shelf {
-            file_id,
-            places: (0..pages).map(|_| Place::empty()).collect(),
-            cache,
+    /// Whether a piece of so many bytes is worth to be read as a whole, as its name is known. Else the name is noted.
+    fn is_wanted_again(&self, file_id: u64, number: usize, bytes: u64) -> bool {
+        if bytes > self.budget_bytes / PIECE_PART_MAX {
+            return false;
         }
+        let name = name_of(file_id, number);
+        let mut queues = self.queues.lock();
+        let is_noted = queues.has_name(name);
+        queues.note_name(name);
+        is_noted
     }
 
-    #[inline]
-    fn place(&self, number: usize) -> Option<&Place> {
-        self.places.get(number)
-    }
-
-    /// Asks for the memory in which a search in a page begins.
-    #[inline]
-    pub(super) fn prefetch(&self, number: usize) {
-        if let Some(place) = self.place(number) {
-            place.head.prefetch();
-            place.search_start.prefetch();
-        }
-    }
-
-    /// Asks for the memory in which a walk through a page begins.
-    #[inline]
-    pub(super) fn prefetch_first_entries(&self, number: usize) {
-        if let Some(place) = self.place(number) {
-            place.head.prefetch();
-            place.first_entries.prefetch();
-        }
-    }
-
-    /// A page, if it is in its place.
-    #[inline]
-    pub(super) fn get(&self, number: usize) -> Option<PageRef> {
-        let held = self.place(number)?.page.load();
-        let counters = &self.cache.counters;
-        if let Some(page) = &*held {
-            page.note_use();
-            counters.cache_hits.add(1);
-            Some(PageRef(held))
-        } else {
-            counters.cache_misses.add(1);
-            None
-        }
-    }
-
-    /// Puts a page in its place, if the cache has room for it, and gives it back.
-    pub(super) fn put(self: &Arc<Self>, number: usize, page: Page) -> PageRef {
-        let page = Arc::new(ShelvedPage::new(page));
-        self.cache.put(self, number, &page);
-        PageRef(Guard::from_inner(Some(page)))
-    }
-
-    /// Bytes held in memory, without the pages.
-    pub(super) fn memory_bytes(&self) -> usize {
-        size_of_val(&*self.places)
-    }
-}
-
-impl Drop for Shelf {
-    fn drop(&mut self) {
-        let (mut pages, mut bytes) = (0, 0);
-        for page in self.places.iter().filter_map(|place| place.page.swap(None)) {
-            pages += 1;
-            bytes += page.weight();
-        }
-        self.cache.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.cache.stale.fetch_add(pages, Ordering::Relaxed);
-    }
-}
-
-impl fmt::Debug for Shelf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shelf")
-            .field("file_id", &self.file_id)
-            .field("places", &self.places.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl Place {
-    fn empty() -> Place {
-        Place {
-            page: ArcSwapOption::empty(),
-            head: Hint::default(),
-            search_start: Hint::default(),
-            first_entries: Hint::default(),
-        }
-    }
-}
-
-impl ShelvedPage {
-    fn new(page: Page) -> ShelvedPage {
-        ShelvedPage {
-            page,
-            uses: AtomicU8::new(0),
-        }
-    }
-
-    /// The bytes that it adds to the used bytes.
-    fn weight(&self) -> u64 {
-        self.page.bytes().len() as u64 + PAGE_OVERHEAD_BYTES
-    }
-
-    /// A use that another thread notes at the same time may be lost. That is no matter, and a
-    /// page that is wanted all the time is not written to.
-    #[inline]
-    fn note_use(&self) {
-        let uses = self.uses.load(Ordering::Relaxed);
-        if uses < USES_MAX {
-            self.uses.store(uses + 1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether it was wanted. Takes note that this was asked: of a fresh page, once and for all.
-    fn spare(&self, is_fresh: bool) -> bool {
-        let uses = self.uses.load(Ordering::Relaxed);
-        let left = if is_fresh { 0 } else { uses.saturating_sub(1) };
-        self.uses.store(left, Ordering::Relaxed);
-        uses > 0
-    }
-}
-
-impl Deref for PageRef {
-    type Target = Page;
-
-    #[inline]
-    fn deref(&self) -> &Page {
-        match &*self.0 {
-            Some(page) => &page.page,
-            // Is never made.
-            None => &NOTHING,
-        }
+    /// Counts what was on a shelf that is dropped.
+    fn note_dropped(&self, pieces: u64, bytes: u64) {
+        self.used_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.stale.fetch_add(pieces, Ordering::Relaxed);
     }
 }
 
 impl Queues {
-    /// Takes a page off its shelf; `false` when there is none on any.
+    /// Takes a piece off its shelf; `false` when there is none on any.
     fn evict(&mut self, cache: &PageCache) -> bool {
         let mut spared = 0;
         loop {
@@ -350,21 +197,15 @@ impl Queues {
             let Some(shelf) = entry.shelf.upgrade() else {
                 continue;
             };
-            let Some(place) = shelf.place(entry.number) else {
-                continue;
-            };
-            if spared < SPARED_MAX
-                && let Some(page) = &*place.page.load()
-                && page.spare(is_fresh)
-            {
+            if spared < SPARED_MAX && shelf.spare(entry.number, is_fresh) {
                 spared += 1;
                 self.kept.push(entry);
                 continue;
             }
-            place.page.store(None);
+            shelf.clear(entry.number);
             cache.used_bytes.fetch_sub(entry.bytes, Ordering::Relaxed);
             if is_fresh {
-                self.note_name(name_of(shelf.file_id, entry.number));
+                self.note_name(name_of(shelf.file_id(), entry.number));
             }
             return true;
         }
@@ -387,31 +228,34 @@ impl Queues {
         self.names[at] = name;
     }
 
+    fn has_name(&self, name: u64) -> bool {
+        self.names[name as usize % self.names.len()] == name
+    }
+
     /// Whether the name was noted; it is no more.
     fn take_name(&mut self, name: u64) -> bool {
-        let at = name as usize % self.names.len();
-        let noted = self.names[at] == name;
+        let noted = self.has_name(name);
         if noted {
-            self.names[at] = 0;
+            self.names[name as usize % self.names.len()] = 0;
         }
         noted
     }
 }
 
 impl Queue {
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: Queued) {
         self.bytes += entry.bytes;
         self.entries.push_back(entry);
     }
 
-    fn pop(&mut self) -> Option<Entry> {
+    fn pop(&mut self) -> Option<Queued> {
         let entry = self.entries.pop_front()?;
         self.bytes -= entry.bytes;
         Some(entry)
     }
 }
 
-/// A number for a page, never 0. Two pages with the same one cost at most a worse guess.
+/// A number for a piece, never 0. Two pieces with the same one cost at most a worse guess.
 fn name_of(file_id: u64, number: usize) -> u64 {
     let mixed = (file_id.rotate_left(32) ^ number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed ^ (mixed >> 32)) | (1 << 63)
@@ -419,32 +263,41 @@ fn name_of(file_id: u64, number: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
-    use super::super::page_builder::PageBuilder;
     use super::*;
-    use crate::types::EntryKind;
 
-    /// A page with one entry, whose revision tells it from others.
-    fn page(revision: u64, value_bytes: usize) -> Page {
-        let mut builder = PageBuilder::new(16);
-        builder.add(b"key", revision, EntryKind::Put, &vec![1; value_bytes]);
-        Page::parse(Bytes::copy_from_slice(builder.finish())).unwrap()
+    /// A piece of so many bytes, with a number that tells it from others.
+    #[derive(Debug)]
+    struct Numbered(u64, usize);
+
+    impl Piece for Numbered {
+        type Hints = ();
+
+        fn nothing() -> &'static Numbered {
+            &Numbered(0, 0)
+        }
+
+        fn len(&self) -> usize {
+            self.1
+        }
+
+        fn hint(_: &Shelved<Numbered>, (): &()) {}
     }
 
-    fn revision_of(page: &Page) -> u64 {
-        page.entry_at(0).unwrap().revision
+    fn page(number: u64, bytes: usize) -> Numbered {
+        Numbered(number, bytes)
     }
 
-    fn shelf(cache: &Arc<PageCache>, file_id: u64, pages: usize) -> Arc<Shelf> {
+    fn number_of(page: &Numbered) -> u64 {
+        page.0
+    }
+
+    fn shelf(cache: &Arc<PageCache>, file_id: u64, pages: usize) -> Arc<Shelf<Numbered>> {
         Arc::new(Shelf::new(file_id, pages, cache.clone()))
     }
 
     /// The bytes of the pages on shelves, counted anew.
-    fn bytes_on(shelves: &[Arc<Shelf>]) -> u64 {
-        let places = shelves.iter().flat_map(|shelf| &shelf.places);
-        let pages = places.filter_map(|place| place.page.load().clone());
-        pages.map(|page| page.weight()).sum()
+    fn bytes_on(shelves: &[Arc<Shelf<Numbered>>]) -> u64 {
+        shelves.iter().flat_map(|shelf| shelf.weights()).sum()
     }
 
     #[test]
@@ -479,12 +332,12 @@ mod tests {
         for (shelf, from) in [(&first, 100), (&second, 200)] {
             for number in 0..10 {
                 let put = shelf.put(number, page(from + number as u64, 10));
-                assert_eq!(revision_of(&put), from + number as u64);
+                assert_eq!(number_of(&put), from + number as u64);
             }
         }
         for number in 0..10 {
             for (shelf, from) in [(&first, 100), (&second, 200)] {
-                let found = shelf.get(number).map(|page| revision_of(&page));
+                let found = shelf.get(number).map(|page| number_of(&page));
                 assert_eq!(found, Some(from + number as u64));
             }
         }
@@ -495,7 +348,7 @@ mod tests {
         );
         let held = first.get(3).unwrap();
         drop(first);
-        assert_eq!(revision_of(&held), 103, "it is held");
+        assert_eq!(number_of(&held), 103, "it is held");
         assert_eq!(cache.used_bytes(), bytes_on(&[second]));
     }
 
@@ -503,13 +356,9 @@ mod tests {
     fn who_comes_second_leaves_the_page_of_the_first() {
         let cache = Arc::new(PageCache::new(1 << 20, Arc::default()));
         let shelf = shelf(&cache, 1, 1);
-        assert_eq!(revision_of(&shelf.put(0, page(1, 10))), 1);
-        assert_eq!(
-            revision_of(&shelf.put(0, page(2, 10))),
-            2,
-            "it reads its own"
-        );
-        assert_eq!(shelf.get(0).map(|page| revision_of(&page)), Some(1));
+        assert_eq!(number_of(&shelf.put(0, page(1, 10))), 1);
+        assert_eq!(number_of(&shelf.put(0, page(2, 10))), 2, "it reads its own");
+        assert_eq!(shelf.get(0).map(|page| number_of(&page)), Some(1));
         assert_eq!(cache.used_bytes(), bytes_on(&[shelf]));
     }
 
@@ -524,7 +373,7 @@ mod tests {
             shelf.get(number);
         }
         assert!(shelf.get(0).is_none(), "the others were wanted, too");
-        assert_eq!(revision_of(&held), 7);
+        assert_eq!(number_of(&held), 7);
     }
 
     #[test]
@@ -586,5 +435,24 @@ mod tests {
         }
         assert!(cache.queues.lock().len() < 400);
         assert_eq!(cache.used_bytes(), bytes_on(&[kept]));
+    }
+
+    #[test]
+    fn a_piece_is_wanted_again_when_its_name_is_known() {
+        let cache = Arc::new(PageCache::new(1 << 20, Arc::default()));
+        let shelf = shelf(&cache, 1, 10);
+        assert!(!shelf.is_wanted_again(3, 1000), "nobody wanted it so far");
+        assert!(!shelf.is_wanted_again(4, 1000));
+        assert!(shelf.is_wanted_again(3, 1000));
+        assert!(shelf.is_wanted_again(3, 1000), "until it is put there");
+        shelf.put(3, page(1, 1000));
+        assert!(!shelf.is_wanted_again(3, 1000));
+        assert_eq!(cache.queues.lock().kept.entries.len(), 1);
+        for _ in 0..3 {
+            assert!(
+                !shelf.is_wanted_again(5, 1 << 20),
+                "there is no room for it"
+            );
+        }
     }
 }
