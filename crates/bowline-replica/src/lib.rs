@@ -102,9 +102,9 @@ use work::Work;
 pub struct ReplicaOptions<'a> {
     /// The id of a newly created database: the same for all members of the cluster.
     pub database_id: u128,
-    /// The number below those of a new database's tables; different for each member, with the lower 32 bits
-    /// zero.
-    pub file_id_base: u64,
+    /// The id of the first file that this opening makes. The upper half is the member's; the lower half is to be drawn at
+    /// random for each opening, as the directory may be an older one than the member has had.
+    pub first_file_id: u64,
     /// Called once the directory is locked, before anything else is created in it, with whether it holds a
     /// database: no other process can open or create one then.
     pub locked: &'a mut dyn FnMut(bool) -> bowline_storage::Result<()>,
@@ -185,14 +185,14 @@ impl Replica {
     ) -> Result<(Replica, Log)> {
         let ReplicaOptions {
             database_id,
-            file_id_base,
+            first_file_id,
             locked,
             damaged,
             visit,
         } = options;
         let replicated = Replicated {
             database_id,
-            file_id_base,
+            first_file_id,
             locked,
             damaged,
             visit,
@@ -639,15 +639,6 @@ impl Replica {
         self.tell_of_users();
         core.hub.wake();
         Ok(installed)
-    }
-
-    /// Leaves out numbers of files, as the directory is an older one than the member has had; see
-    /// [`Engine::skip_file_ids`](bowline_storage::engine::Engine::skip_file_ids).
-    ///
-    /// # Errors
-    /// `Storage` when the disk fails or is full.
-    pub fn skip_file_ids(&self, random: u32) -> Result<()> {
-        Ok(self.core().engine.skip_file_ids(random)?)
     }
 
     /// Records that the log continues behind an installed state.

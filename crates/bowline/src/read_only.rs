@@ -151,7 +151,7 @@ fn open_member(path: &Path) -> Result<DbReader> {
     let replicated = Replicated {
         // Of a database that would be created.
         database_id: 0,
-        file_id_base: 0,
+        first_file_id: 0,
         locked: &mut |_| Ok(()),
         damaged: &mut |_| Ok(false),
         visit: &mut |_, _| Ok(()),

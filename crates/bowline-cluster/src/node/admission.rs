@@ -10,7 +10,8 @@
 //! into the first membership, which the others receive by replication.
 //!
 //! *Joining.* The directory claims the member id that was added for it from the leader. The claim is a change
-//! of the membership, which then names the incarnation; repeating it changes nothing.
+//! of the membership, which then names the incarnation; repeating it changes nothing. It asks until the cluster has agreed to
+//! the claim: a leader that has lost its log since may have sent it something meanwhile.
 //!
 //! *Restored.* The member asks all other founders, as for a founding, and votes once every one of them has replied that
 //! it is at its beginning (see `restored`).
@@ -268,6 +269,13 @@ impl Core {
         self.raft.found(members).await
     }
 
+    /// Whether the membership that the cluster has agreed on names this directory, as far as this member has applied it.
+    pub(super) fn is_admitted(&self) -> bool {
+        let view = self.raft.view();
+        let own = view.agreed_membership().get_node(&self.member_id);
+        own.is_some_and(|own| own.incarnation == self.incarnation)
+    }
+
     /// Claims the member id that was added for this directory.
     async fn claim_place(&self) -> Result<()> {
         // A directory from before there were incarnations is already a member.
@@ -281,7 +289,7 @@ impl Core {
             .filter(|url| !own_urls.contains(url))
             .collect();
         let mut backoff = Backoff::new();
-        while self.is_blank() && !others.is_empty() {
+        while !self.is_admitted() && !others.is_empty() {
             let mut missing = Vec::new();
             for url in &others {
                 match self.claim_through(url).await {

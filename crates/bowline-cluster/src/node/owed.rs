@@ -54,12 +54,7 @@ impl Core {
         let found = self.log.last_log_id().map(|id| id.index);
         self.raft.may_stand(false);
         let member = member.clone();
-        let (replica, random) = (self.replica.clone(), fastrand::u32(..));
-        let saving = crate::blocking::spawn(move || {
-            // Before the note: a member with the note does not come here again.
-            replica.skip_file_ids(random)?;
-            Ok::<_, Error>(member.add_owed(last)?)
-        });
+        let saving = crate::blocking::spawn(move || Ok::<_, Error>(member.add_owed(last)?));
         // A heartbeat and the first append may report it at the same time.
         if saving.await.map_err(Error::stopped)?? {
             self.counts.losses_found.fetch_add(1, Ordering::Relaxed);

@@ -214,7 +214,7 @@ mod tests {
     fn open(vfs: &Arc<dyn Vfs>, dir: &Path, visit: &mut u64) -> bowline::Result<Replica> {
         let options = ReplicaOptions {
             database_id: 1,
-            file_id_base: 1 << 32,
+            first_file_id: 1 << 32,
             locked: &mut |_| Ok(()),
             damaged: &mut |_| Ok(false),
             visit: &mut |_, _| {

@@ -139,7 +139,7 @@ impl Node {
         for listener in listeners {
             node.servers.push(serve(&core, &port, listener));
         }
-        if core.is_blank() || core.is_unproven() {
+        if core.is_blank() || core.is_unproven() || !core.is_admitted() {
             node.tasks.push(tokio::spawn(admission::run(core.clone())));
         }
         if let Some(damage) = core.repairs.is_up_now() {
@@ -557,7 +557,7 @@ fn open(config: &NodeConfig, identity: &Identity) -> Result<Opened> {
     };
     let options = ReplicaOptions {
         database_id: state.database_id,
-        file_id_base: file_id_base(state.member_id),
+        first_file_id: file_id_base(state.member_id) | u64::from(fastrand::u32(..)),
         locked: &mut locked,
         damaged: &mut damaged,
         visit: &mut |index, payload| replay.visit(index, payload),

@@ -283,7 +283,7 @@ mod tests {
         });
         let options = ReplicaOptions {
             database_id: 7,
-            file_id_base: 1 << 32,
+            first_file_id: 1 << 32,
             locked: &mut |_| Ok(()),
             damaged: &mut |_| Ok(false),
             visit: &mut |_, _| Ok(()),

@@ -59,7 +59,7 @@ fn refused_when_rotten(disk: &SimDisk, directory: &str) -> u32 {
         let mut found = 0;
         let options = ReplicaOptions {
             database_id: 7,
-            file_id_base: 1 << 32,
+            first_file_id: 1 << 32,
             locked: &mut |_| Ok(()),
             damaged: &mut |_| Ok(false),
             visit: &mut |_, _| {

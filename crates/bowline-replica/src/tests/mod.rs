@@ -97,7 +97,7 @@ impl Member {
         };
         let options = ReplicaOptions {
             database_id: 7,
-            file_id_base: number << 32,
+            first_file_id: (number << 32) | u64::from(fastrand::u32(..)),
             locked: &mut |_| Ok(()),
             damaged: &mut |_| Ok(false),
             visit: &mut visit,

@@ -547,7 +547,7 @@ fn a_damaged_record_of_users_stops_the_opening() {
         drop(db);
         let options = ReplicaOptions {
             database_id: 7,
-            file_id_base: 1 << 32,
+            first_file_id: 1 << 32,
             locked: &mut |_| Ok(()),
             damaged: &mut |_| Ok(false),
             visit: &mut |_, _| Ok(()),

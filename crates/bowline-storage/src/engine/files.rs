@@ -22,6 +22,8 @@ pub(super) struct FileSet {
     pub cache: Arc<PageCache>,
     pub counters: Arc<Counters>,
     next_file_id: AtomicU64,
+    /// The upper half of the ids that this member gives.
+    member: Option<u64>,
 }
 
 impl FileSet {
@@ -31,41 +33,52 @@ impl FileSet {
         cache: Arc<PageCache>,
         counters: Arc<Counters>,
         next_file_id: u64,
+        is_replicated: bool,
     ) -> FileSet {
+        const UPPER_HALF: u64 = !(u32::MAX as u64);
         FileSet {
             vfs,
             layout,
             cache,
             counters,
             next_file_id: AtomicU64::new(next_file_id),
+            member: is_replicated.then_some(next_file_id & UPPER_HALF),
         }
     }
 
     /// The id and path of a new table.
     pub(super) fn new_table(&self) -> (u64, PathBuf) {
-        let id = self.next_file_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.new_id();
         (id, self.layout.table(id))
     }
 
     /// The id and path of a new blob file.
     pub(super) fn new_blob(&self) -> (u64, PathBuf) {
-        let id = self.next_file_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.new_id();
         (id, self.layout.blob(id))
+    }
+
+    /// The next id. Those of a member begin anywhere in its range, whose end is followed by its start: one that a file has is
+    /// left out.
+    fn new_id(&self) -> u64 {
+        const LOWER_HALF: u64 = u32::MAX as u64;
+        loop {
+            let next = self.next_file_id.fetch_add(1, Ordering::Relaxed);
+            let Some(member) = self.member else {
+                return next;
+            };
+            let id = member | (next & LOWER_HALF);
+            let mut paths = [self.layout.table(id), self.layout.blob(id)].into_iter();
+            // What cannot be looked at is said when the file is made.
+            if !paths.any(|path| self.vfs.metadata(&path).is_ok_and(|found| found.is_some())) {
+                return id;
+            }
+        }
     }
 
     /// An id above those of all files so far, for the manifest.
     pub(super) fn next_file_id(&self) -> u64 {
         self.next_file_id.load(Ordering::Relaxed)
-    }
-
-    /// Whether an id is one that this member gives: its upper half is the member's.
-    pub(super) fn is_own(&self, id: u64) -> bool {
-        id >> 32 == self.next_file_id() >> 32
-    }
-
-    /// Makes all later ids at least `next`. The caller keeps flushes and compactions out.
-    pub(super) fn raise_file_id(&self, next: u64) {
-        self.next_file_id.fetch_max(next, Ordering::Relaxed);
     }
 
     pub(super) fn open_table(&self, meta: &TableMeta) -> Result<Table> {

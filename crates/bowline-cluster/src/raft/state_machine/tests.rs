@@ -117,7 +117,7 @@ impl Member {
         let mut replay = Replay::new(DIR.into());
         let options = ReplicaOptions {
             database_id: 7,
-            file_id_base: number << 32,
+            first_file_id: (number << 32) | u64::from(fastrand::u32(..)),
             locked: &mut |_| Ok(()),
             damaged: &mut |_| Ok(false),
             visit: &mut |index, payload| replay.visit(index, payload),

@@ -104,11 +104,11 @@ pub(super) fn open(
         (replicated.locked)(has_database)?;
     }
     if !has_database {
-        let (id, base) = match &replicated {
-            Some(replicated) => (replicated.database_id, replicated.file_id_base),
-            None => (fastrand::u128(1..), 0),
+        let (id, first_file_id) = match &replicated {
+            Some(replicated) => (replicated.database_id, replicated.first_file_id),
+            None => (fastrand::u128(1..), 1),
         };
-        create(&*vfs, &layout, id, base + 1, counters.clone())?;
+        create(&*vfs, &layout, id, first_file_id, counters.clone())?;
     }
     let scanned = scan(&*vfs, &layout)?;
     let plan = plan(&scanned, &layout)?;
@@ -541,7 +541,8 @@ impl Opening<'_> {
         log: Option<Log>,
         replayed: Replayed,
     ) -> (Core, Option<Log>) {
-        let is_replicated = self.replicated.is_some();
+        let first_file_id = self.replicated.as_ref().map(|it| it.first_file_id);
+        let is_replicated = first_file_id.is_some();
         let (state, options) = (self.state, self.options);
         // Copies were once made whose floor was above their newest revision.
         let floor = match is_replicated {
@@ -581,7 +582,8 @@ impl Opening<'_> {
             self.layout,
             self.cache,
             self.counters.clone(),
-            state.next_file_id,
+            first_file_id.unwrap_or(state.next_file_id),
+            first_file_id.is_some(),
         ));
         let database_id = self.identity.database_id;
         let rewrite_bytes = options.manifest_rewrite_bytes;

@@ -116,11 +116,6 @@ impl Engine {
             }
         };
         edit.next_run_id = Some(incoming.next_run_id);
-        // Files of the state may be this member's, from a time that its directory knows nothing of.
-        let files = incoming.tables.keys().chain(incoming.blobs.keys());
-        if let Some(newest) = { files }.filter(|id| core.files.is_own(**id)).max() {
-            core.files.raise_file_id(newest + 1);
-        }
         edit.next_file_id = Some(core.files.next_file_id());
         edit.flushed = Some((incoming.flushed_index, incoming.flushed_revision));
         edit.history_floor = Some(incoming.history_floor);
@@ -302,27 +297,6 @@ impl Engine {
             }
         }
         Ok(())
-    }
-
-    /// Leaves out numbers of files, durably: the directory is an older one, and the others may have files that this member has made
-    /// since, under the numbers that it would give next. How many those are is not known: `random` numbers are left out,
-    /// so that the same directory in the same place leaves out others.
-    ///
-    /// # Errors
-    /// Those of the manifest. The numbers are left out until the database is closed, at least.
-    pub fn skip_file_ids(&self, random: u32) -> Result<()> {
-        const LEAST: u64 = 1 << 20;
-        let files = &self.core.files;
-        let next = files.next_file_id() + LEAST + u64::from(random % (1 << 24));
-        // The upper half of a number is the member's.
-        if files.is_own(next) {
-            files.raise_file_id(next);
-        }
-        let edit = Edit {
-            next_file_id: Some(files.next_file_id()),
-            ..Edit::default()
-        };
-        self.core.apply_edit(&edit, Recording::Appended)
     }
 
     /// Records that the log continues behind an installed state.

@@ -45,9 +45,10 @@ use crate::{Clock, Index, Revision};
 pub struct Replicated<'a> {
     /// The id of the database if it must be created: the same for all members.
     pub database_id: u128,
-    /// The lower bound of the file ids of a database that must be created: a different one for each
-    /// member, with the lower 32 bits zero.
-    pub file_id_base: u64,
+    /// The id of the first file that this opening makes. The upper half is the member's. The lower half is to be drawn at
+    /// random for each opening: the directory may be an older one than the member has had, and others may have files that
+    /// it has made since.
+    pub first_file_id: u64,
     /// Called once when the directory is locked, before any other file is created in it. The argument says
     /// whether it has a database. No other process opens or creates one from then on.
     pub locked: &'a mut dyn FnMut(bool) -> Result<()>,
@@ -63,7 +64,7 @@ impl std::fmt::Debug for Replicated<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Replicated")
             .field("database_id", &self.database_id)
-            .field("file_id_base", &self.file_id_base)
+            .field("first_file_id", &self.first_file_id)
             .finish_non_exhaustive()
     }
 }
