@@ -270,9 +270,8 @@ impl Client {
             value: Value::from(value.to_string().as_str()),
             lease: 0,
         }];
-        let mut operation = Operation::put(other, value)
-            .saw(at, held)
-            .saw(block_at, content);
+        let read = [(at, held), (block_at, content)];
+        let mut operation = Operation::transaction(read).writing(other, Some(value));
         if self.random.bool() {
             writes.push(CommitWrite::Graph(GraphWrite::PutBlock(block(
                 block_at, value,

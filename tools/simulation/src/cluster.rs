@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use tokio::sync::watch;
 
 use crate::clients::Client;
+use crate::entries::Entries;
 use crate::entropy;
 use crate::history::History;
 use crate::holders::{Holder, PREFIX};
@@ -70,8 +71,8 @@ pub(crate) struct Cluster {
     clients_pause_max: Duration,
     /// Whether clients compact the history.
     compacts: bool,
-    /// The term of each entry, as a member that has applied it says.
-    terms: BTreeMap<u64, (usize, u64)>,
+    /// Whose entries members have applied, as they say.
+    entries: Entries,
     pub(crate) failure: Option<String>,
 }
 
@@ -108,7 +109,7 @@ impl Cluster {
             lives: 0,
             clients_pause_max: Duration::from_millis([100, 300, 1000][random.usize(0..3)]),
             compacts,
-            terms: BTreeMap::new(),
+            entries: Entries::default(),
             failure: None,
             remotes: None,
             users_paused: false,
@@ -225,7 +226,7 @@ impl Cluster {
             }
         }
         if self.now.as_millis().is_multiple_of(10) {
-            self.compare_terms();
+            self.compare_entries();
         }
         // What a client has found ends the run there and then, and comes before what judges find later.
         if self.failure.is_none()
@@ -265,7 +266,7 @@ impl Cluster {
 
     /// Notes which damage is mended, and counts it.
     fn look_at_damage(&mut self) {
-        let newest = self.terms.last_key_value().map_or(0, |(index, _)| *index);
+        let newest = self.entries.newest();
         for member in 0..self.members.len() {
             for of in self.members[member].take_mended(newest, SUPERVISED_EVERY) {
                 *self.met.entry(format!("mended: {of}")).or_default() += 1;
@@ -403,8 +404,8 @@ impl Cluster {
         remotes.map_or_else(Vec::new, Remotes::ask)
     }
 
-    /// The entries that members have applied are the same: they have the same terms.
-    fn compare_terms(&mut self) {
+    /// The entries that members have applied are the same: they are of the same leaders.
+    fn compare_entries(&mut self) {
         for member in 0..self.members.len() {
             let Some(client) = self.members[member].client() else {
                 continue;
@@ -415,15 +416,8 @@ impl Cluster {
             let Some(Ok(point)) = point else {
                 continue;
             };
-            let term = (member, point.term);
-            let (first, known) = *self.terms.entry(point.applied_index).or_insert(term);
-            if known != point.term {
-                let (a, b) = (name(first), name(member));
-                let index = point.applied_index;
-                let reason = format!(
-                    "{a} and {b} have applied other entries at {index}, of the terms {known} and {}",
-                    point.term
-                );
+            let proposer = (point.term, point.proposer);
+            if let Err(reason) = self.entries.note(point.applied_index, member, proposer) {
                 self.fail(reason);
             }
         }

@@ -100,6 +100,10 @@ impl History {
         let start = self.moment();
         let mut state = self.state.lock();
         let is_read = operation.writes.is_empty();
+        assert!(
+            is_read || operation.seen.is_empty(),
+            "what a write saw is known with its answer; what it depends on is a condition: {operation}"
+        );
         let unknown = operation.clone().unanswered(start);
         self.trace.note(who, format_args!("asks: {unknown}"));
         state.operations.push((!is_read).then_some(unknown));

@@ -18,6 +18,7 @@
 //! | `operator` | who removes, adds and promotes members |
 //! | `holders`, `subscribers` | users of leases, and of watches |
 //! | `told`, `register` | what watches tell: of everything, and of one register |
+//! | `entries` | which entries members have applied |
 //! | `hurt` | the last judge: with one member hurt, the others answer |
 //! | `options` | what decides about a run beside its seed |
 //! | `run` | one seed from beginning to end, with its judges |
@@ -39,6 +40,7 @@
 
 mod clients;
 mod cluster;
+mod entries;
 pub mod entropy;
 mod faults;
 mod history;

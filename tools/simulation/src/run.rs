@@ -7,11 +7,12 @@
 //!   without a lease), and what they were told was not executed was not;
 //! - an eventual read gives the state of the revision that it tells, and a member never shows its clients an older one;
 //! - every acknowledged write is in the past of all members, and is read in the end;
-//! - members that have applied an entry of an index have applied the same one: its term is the same;
+//! - members that have applied an entry of an index have applied the same one: its leader is the same, by term and id;
 //! - an edge is there from both of its ends;
 //! - the key of a lease is there for as long as its holder was promised, and gone in the end; until then every answer and
 //!   list has the lease, and none has it after it was revoked;
-//! - every watch is told every change once and in order, wherever it goes on, and all members have the same past;
+//! - every watch is told every change once and in order, wherever it goes on, and all members have the same past, with all that
+//!   anybody was told;
 //! - nobody has a lock while another holds it, and nothing that an older holder writes lands after what a newer one has
 //!   written (`remote`);
 //! - a reply over the network is as fresh as it was asked for, and an error is one that its reader knows;

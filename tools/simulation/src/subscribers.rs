@@ -39,6 +39,9 @@ pub(crate) enum News {
     Compacted(Revision),
 }
 
+/// What each revision has changed.
+type Past = BTreeMap<Revision, String>;
+
 /// Where watches over the network put what they were told, each with its number.
 pub(crate) type Inbox = Arc<Mutex<Vec<(usize, News)>>>;
 
@@ -51,7 +54,7 @@ pub(crate) struct Subscribers {
     of_registers: Vec<SeenRegister>,
     pub(crate) inbox: Inbox,
     /// What each revision has changed, as whoever was told first has it.
-    changes: BTreeMap<Revision, String>,
+    changes: Past,
     /// What the registers held, each from a revision on.
     registers: Registers,
     /// The tokens with which writes were made that only the holder of a lock may make.
@@ -79,7 +82,7 @@ impl Subscribers {
             remote: Vec::new(),
             of_registers: Vec::new(),
             inbox: Inbox::default(),
-            changes: BTreeMap::new(),
+            changes: Past::new(),
             registers: Registers::new(),
             guarded: BTreeMap::new(),
             are_compacting,
@@ -114,13 +117,7 @@ impl Subscribers {
                     self.note(&by, &told)?;
                 }
                 News::Progress(revision) => seen.has_all_up_to(revision),
-                News::Compacted(oldest) if self.are_compacting => seen.is_behind(oldest),
-                News::Compacted(oldest) => {
-                    return Err(format!(
-                        "{} has lost history that is kept, up to {oldest}",
-                        seen.name()
-                    ));
-                }
+                News::Compacted(oldest) => seen.is_behind(oldest, self.are_compacting)?,
             }
         }
         Ok(())
@@ -171,7 +168,8 @@ impl Subscribers {
                 self.all[number].watch = None;
             }
             if self.all[number].watch.is_none() {
-                self.all[number].begin(number, &members[target], &self.trace);
+                let target = &members[target];
+                self.all[number].begin(number, target, &self.trace, self.are_compacting)?;
             }
             self.poll(number, members)?;
         }
@@ -201,13 +199,7 @@ impl Subscribers {
                     let reason = format_args!("watch {number} ends at {}: {error}", name(*at));
                     self.trace.note("", reason);
                     subscriber.watch = None;
-                    if let bowline::Error::Compacted { oldest, .. } = error {
-                        if !self.are_compacting {
-                            return Err(format!("a watch has lost history that is kept: {error}"));
-                        }
-                        subscriber.seen.is_behind(oldest);
-                    }
-                    return Ok(());
+                    return subscriber.meet(&error, self.are_compacting);
                 }
             }
         }
@@ -216,41 +208,10 @@ impl Subscribers {
     /// When all members agree: everyone was told everything, and every member has that past.
     pub(crate) fn finish(&mut self, members: &[Member]) -> Result<(), String> {
         let used: Vec<_> = members.iter().filter(|member| member.is_used()).collect();
-        for member in &used {
-            let Some(client) = member.client() else {
-                return Err(format!("{} does not run", name(member.number)));
-            };
-            let from = match client.compacted_revision() {
-                Revision::ZERO => Revision::FIRST,
-                compacted => compacted + 1,
-            };
-            let past = member.within(|| {
-                let mut watcher = client.db().watch(Range::all()).from(from).start()?;
-                let mut past = BTreeMap::new();
-                while let Some(told) = watcher.try_recv()? {
-                    let told = Told::from(&told);
-                    self.keep(&told);
-                    past.insert(told.revision, told.text());
-                }
-                Ok::<_, bowline::Error>(past)
-            });
-            let past = past.map_err(|error| format!("{}: {error}", name(member.number)))?;
-            for (revision, changes) in past {
-                let first = self
-                    .changes
-                    .entry(revision)
-                    .or_insert_with(|| changes.clone());
-                if *first != changes {
-                    return Err(format!(
-                        "{} has another revision {revision}: {changes} instead of {first}",
-                        name(member.number)
-                    ));
-                }
-            }
-        }
+        self.judge_pasts(&used)?;
         for number in 0..self.all.len() {
             let member = used[number % used.len()];
-            self.all[number].begin(number, member, &self.trace);
+            self.all[number].begin(number, member, &self.trace, self.are_compacting)?;
             self.poll(number, members)?;
             self.all[number].seen.judge(&self.changes)?;
             self.all[number].watch = None;
@@ -266,6 +227,57 @@ impl Subscribers {
             return Ok(());
         }
         self.judge_told()
+    }
+
+    /// Members that have applied the same have the same past, from where their history begins; and everything that
+    /// somebody was told of is in it.
+    fn judge_pasts(&mut self, members: &[&Member]) -> Result<(), String> {
+        let mut pasts = Vec::new();
+        for member in members {
+            let (from, past) = self.past_of(member)?;
+            let name = name(member.number);
+            for (revision, changes) in &past {
+                let first = { self.changes.entry(*revision) }.or_insert_with(|| changes.clone());
+                if *first != *changes {
+                    return Err(format!(
+                        "{name} has another revision {revision}: {changes} instead of {first}"
+                    ));
+                }
+            }
+            pasts.push((name, from, past));
+        }
+        // Only now it is known what there is.
+        let mut pasts = pasts.iter();
+        pasts.try_for_each(|(name, from, past)| has_all(name, *from, past, &self.changes))
+    }
+
+    /// The past of a member, with the revision from which on it is to have all.
+    fn past_of(&mut self, member: &Member) -> Result<(Revision, Past), String> {
+        let name = name(member.number);
+        let Some(client) = member.client() else {
+            return Err(format!("{name} does not run"));
+        };
+        let from = match client.compacted_revision() {
+            Revision::ZERO => Revision::FIRST,
+            compacted if self.are_compacting => compacted + 1,
+            compacted => {
+                return Err(format!(
+                    "{name} has compacted its history up to {compacted}, and nobody has asked for that"
+                ));
+            }
+        };
+        let past = member.within(|| {
+            let mut watcher = client.db().watch(Range::all()).from(from).start()?;
+            let mut past = Past::new();
+            while let Some(told) = watcher.try_recv()? {
+                let told = Told::from(&told);
+                self.keep(&told);
+                past.insert(told.revision, told.text());
+            }
+            Ok::<_, bowline::Error>(past)
+        });
+        let past = past.map_err(|error| format!("{name}: {error}"))?;
+        Ok((from, past))
     }
 
     /// Watches of one register were told all of its changes.
@@ -308,9 +320,15 @@ impl Subscribers {
 
 impl Subscriber {
     /// Begins at a member, after what was told last.
-    fn begin(&mut self, number: usize, member: &Member, trace: &Trace) {
+    fn begin(
+        &mut self,
+        number: usize,
+        member: &Member,
+        trace: &Trace,
+        are_compacting: bool,
+    ) -> Result<(), String> {
         let Some(client) = member.client().filter(|_| member.runs()) else {
-            return;
+            return Ok(());
         };
         let from = self.seen.next();
         let started = member.within(|| client.db().watch(Range::all()).from(from).start());
@@ -319,16 +337,68 @@ impl Subscriber {
             Ok(watcher) => {
                 trace.note("", format_args!("watch {number} is at {at} from {from} on"));
                 self.watch = Some((member.number, watcher));
+                Ok(())
             }
             Err(error) => {
                 trace.note(
                     "",
                     format_args!("watch {number} is refused at {at}: {error}"),
                 );
-                if let bowline::Error::Compacted { oldest, .. } = error {
-                    self.seen.is_behind(oldest);
-                }
+                self.meet(&error, are_compacting)
             }
         }
+    }
+
+    /// Its watch was refused, or has ended. If history is gone, it goes on where that begins.
+    fn meet(&mut self, error: &bowline::Error, are_compacting: bool) -> Result<(), String> {
+        match error {
+            bowline::Error::Compacted { oldest, .. } => {
+                self.seen.is_behind(*oldest, are_compacting)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a member whose history begins at `from` has every revision from there on that somebody was told of.
+fn has_all(member: &str, from: Revision, past: &Past, told: &Past) -> Result<(), String> {
+    let mut told = told.range(from..);
+    match told.find(|(revision, _)| !past.contains_key(revision)) {
+        None => Ok(()),
+        Some((missing, _)) => Err(format!(
+            "{member} lacks revision {missing}, which another member has or a watch was told"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of the past of each member only what it had was compared. A revision that was told, and that one member or all of
+    /// them had lost since, was missed by nobody.
+    #[test]
+    fn a_member_that_lacks_a_revision_that_others_were_told_is_named() {
+        let revision = Revision::new;
+        let past = |revisions: &[u64]| -> Past {
+            let revisions = revisions.iter().map(|number| revision(*number));
+            revisions.map(|number| (number, String::new())).collect()
+        };
+        let told = past(&[2, 3, 5, 9]);
+        has_all("m1", revision(1), &told, &told).expect("it has all");
+        for (lost, kept) in [
+            (2, past(&[3, 5, 9])),
+            (5, past(&[2, 3, 9])),
+            (9, past(&[2, 3, 5])),
+        ] {
+            let lacks = has_all("m1", revision(1), &kept, &told).expect_err("it lacks one");
+            assert!(
+                lacks.starts_with(&format!("m1 lacks revision {lost},")),
+                "{lacks}"
+            );
+        }
+        // What is compacted may be gone, or be there still.
+        has_all("m1", revision(4), &past(&[5, 9]), &told).expect("the others are compacted");
+        has_all("m1", revision(4), &past(&[3, 5, 9]), &told).expect("one of them is there");
     }
 }

@@ -144,9 +144,21 @@ impl Seen {
         next.max(self.from)
     }
 
-    /// What it was to be told next is compacted: it goes on where the history begins.
-    pub(crate) fn is_behind(&mut self, oldest: Revision) {
+    /// What it was to be told next is compacted: it goes on where the history begins. That may be only if the history is
+    /// compacted at all.
+    pub(crate) fn is_behind(
+        &mut self,
+        oldest: Revision,
+        are_compacting: bool,
+    ) -> Result<(), String> {
+        if !are_compacting {
+            let name = &self.name;
+            return Err(format!(
+                "{name} has lost history that is kept, up to {oldest}"
+            ));
+        }
         self.from = oldest.max(self.from);
+        Ok(())
     }
 
     /// It is told of a revision: of a later one than before.
@@ -197,5 +209,23 @@ impl Seen {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A watch that was refused when it began, as what it asked for was trimmed, went on behind the gap also where nobody
+    /// compacts.
+    #[test]
+    fn a_watch_is_behind_only_where_the_history_is_compacted() {
+        let mut seen = Seen::new("a watch".to_owned());
+        let oldest = Revision::new(7);
+        let lost = seen.is_behind(oldest, false).expect_err("nobody compacts");
+        assert!(lost.contains("has lost history that is kept"), "{lost}");
+        assert_eq!(seen.next(), Revision::FIRST, "it is told the rest, too");
+        seen.is_behind(oldest, true).expect("it is compacted");
+        assert_eq!(seen.next(), oldest);
     }
 }

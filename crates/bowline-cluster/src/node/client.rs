@@ -296,6 +296,7 @@ impl LocalClient {
             applied_index: progress.next,
             revision: self.core.replica.db().revision(),
             term: progress.term(),
+            proposer: progress.leader.map_or(0, |leader| leader.node_id),
         }
     }
 

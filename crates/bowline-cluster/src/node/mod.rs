@@ -10,6 +10,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `start` | the identity of a directory, and the start of a node |
+//! | `parents` | the directories above that of a node |
 //! | `admission` | admission of an empty or restored directory |
 //! | `owed` | acknowledged entries that a member has lost |
 //! | `memory` | what members remember of each other's acknowledgements |
@@ -48,6 +49,7 @@ mod limits;
 mod maintenance;
 mod memory;
 mod owed;
+mod parents;
 mod proposal;
 mod proposer;
 mod reads;

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::core::Core;
 use crate::error::{Error, Result};
 use crate::peer::Confirmation;
+use crate::types::NodeId;
 
 /// The point at which a read happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,10 @@ pub struct ReadPoint {
     pub revision: Revision,
     /// The term of that entry.
     pub term: u64,
+    /// The member that proposed that entry as the leader. A term may have several leaders, one after the other, so only
+    /// both tell which entry it is; 0 without an entry.
+    #[doc(hidden)]
+    pub proposer: NodeId,
 }
 
 /// A result with its point.

@@ -25,8 +25,9 @@ use bowline_replica::{FrozenSource, RestoredAs};
 use bowline_storage::engine::FrozenContents;
 
 use super::config::NodeConfig;
+use super::parents::make_parents;
 use super::restored::owed_at_first;
-use super::start::{file_id_base, founders, hash, make_parents, membership};
+use super::start::{file_id_base, founders, hash, membership};
 use crate::error::{Error, Result};
 use crate::member_file::{MemberFile, MemberState};
 use crate::peer::Acknowledgements;

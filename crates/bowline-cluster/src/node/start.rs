@@ -40,6 +40,7 @@ use super::client::LocalClient;
 use super::config::{NodeConfig, listen_address, scheme};
 use super::core::{Core, Counts, Renewals};
 use super::owed::everything_of;
+use super::parents::make_parents;
 use super::restored::is_proof;
 use super::service::Service;
 use super::suspension::Suspensions;
@@ -225,29 +226,6 @@ struct Opened {
 /// The most tasks that block a thread of the runtime at once: more than CPUs, as some wait for the disk.
 fn long_work_max() -> usize {
     2 * std::thread::available_parallelism().map_or(1, usize::from)
-}
-
-/// Creates the missing parents of the data directory.
-pub(super) fn make_parents(vfs: &dyn Vfs, data_dir: &Path) -> Result<()> {
-    let mut missing = Vec::new();
-    let mut parents = data_dir.ancestors().skip(1);
-    for path in parents.by_ref().filter(|path| !path.as_os_str().is_empty()) {
-        let found = vfs.metadata(path);
-        let found = found.map_err(|e| bowline_storage::Error::io("stat", path, e))?;
-        if found.is_some() {
-            break;
-        }
-        missing.push(path);
-    }
-    for path in missing.into_iter().rev() {
-        match vfs.create_dir(path) {
-            // Members that start side by side in one directory make it at the same time.
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(|e| bowline_storage::Error::io("create", path, e))?,
-        }
-        bowline_storage::vfs::sync_parent(vfs, path)?;
-    }
-    Ok(())
 }
 
 fn directory_error(path: &Path, reason: impl Into<String>) -> Error {

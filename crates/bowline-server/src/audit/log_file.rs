@@ -106,12 +106,13 @@ impl LogFile {
     }
 
     fn open_or_create(&self) -> io::Result<Open> {
-        if self.vfs.metadata(&self.path)?.is_none() {
-            let file = self.vfs.open(&self.path, OpenMode::CreateNew)?;
-            sync_parent(&self.vfs, &self.path).map_err(io::Error::other)?;
-            return Ok(Open { file, len: 0 });
-        }
-        let file = self.vfs.open(&self.path, OpenMode::ReadWrite)?;
+        let mode = match self.vfs.metadata(&self.path)? {
+            None => OpenMode::CreateNew,
+            Some(_) => OpenMode::ReadWrite,
+        };
+        let file = self.vfs.open(&self.path, mode)?;
+        // Also if it was there: its creator may have died, or failed, before this sync.
+        sync_parent(&self.vfs, &self.path).map_err(io::Error::other)?;
         let mut len = file.len()?;
         let mut last = [b'\n'];
         if len > 0 {

@@ -11,6 +11,7 @@ use bowline_proto::v1;
 use bowline_proto::v1::graph_client::GraphClient;
 use bowline_proto::v1::transaction_write::Write;
 use bowline_replica::{Caller, Grant, Permission, UsersChange};
+use bowline_testing::SimDisk;
 use bowline_testing::fault::{Call, Failure, FaultVfs, Rule};
 use prost::Message;
 use serde_json::Value as Json;
@@ -350,6 +351,28 @@ fn a_rotation_that_fails_again_and_again_loses_no_older_file() {
     assert_eq!(files(), ["fifth5\n", "third3\n", "second\n", "first1\n"]);
     let moved = std::fs::read_to_string(directory.path().join("moved")).unwrap();
     assert_eq!(moved, "fourth\n");
+}
+
+/// A process that was killed just after it had created the file, or whose disk failed there, left a name that was not on the
+/// disk. Lines were appended to the file and flushed, and a power loss took all of them.
+#[test]
+fn a_file_that_a_killed_process_has_made_is_made_durable() {
+    let path = Path::new("audit.log");
+    let open = |disk: &SimDisk| {
+        let vfs = Arc::new(disk.clone()) as Arc<dyn Vfs>;
+        log_file::LogFile::open(&vfs, path, 1 << 20, 3).unwrap()
+    };
+    let disk = SimDisk::new();
+    drop(open(&disk));
+    let recording = disk.recording();
+    for point in 0..=recording.len() {
+        let killed = SimDisk::killed_at(&recording, point);
+        let mut log = open(&killed);
+        log.append(&mut &b"line\n"[..]).unwrap();
+        log.flush().unwrap();
+        let left = killed.after_power_loss().read(path);
+        assert_eq!(left.unwrap(), b"line\n", "killed at point {point}");
+    }
 }
 
 #[tokio::test]

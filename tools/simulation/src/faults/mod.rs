@@ -53,8 +53,9 @@ enum Kind {
     Drift(usize, i64),
     /// The files of a member may grow by so many bytes more.
     Full(usize, u64),
-    /// A flush of a member fails, after so many sound ones; the machine is started anew when this ends.
-    BadFlush(usize, u64),
+    /// A flush of a member fails, after so many sound ones; the machine loses its power and is started anew when this ends,
+    /// with what was not flushed kept or lost by the seed.
+    BadFlush(usize, u64, u64),
     /// A member is asked to hand the lead to another.
     MoveLead(usize, usize),
     /// The machine is suspended: its monotonic time stands still.
@@ -181,7 +182,7 @@ impl Kind {
             | Kind::Isolated(member)
             | Kind::Slow(member, _)
             | Kind::Full(member, _)
-            | Kind::BadFlush(member, _)
+            | Kind::BadFlush(member, ..)
             | Kind::Suspended(member)
             | Kind::WallClock(member, _)
             | Kind::Lost(member)
@@ -295,8 +296,8 @@ impl Injector {
                 .note("", format_args!("ends: {:?}", fault.kind));
             has_changed = true;
             match fault.kind {
-                Kind::BadFlush(member, sound) if cluster.members[member].disk_fails => {
-                    cluster.end(member, End::PowerLoss { seed: sound });
+                Kind::BadFlush(member, _, seed) if cluster.members[member].disk_fails => {
+                    cluster.end(member, End::PowerLoss { seed });
                 }
                 Kind::RotOf(member, ..) if cluster.members[member].is_damaged() => {
                     cluster.end(member, End::Killed);
@@ -507,7 +508,7 @@ fn meet(kind: &Kind, cluster: &mut Cluster) {
         | Kind::Isolated(member)
         | Kind::Slow(member, _)
         | Kind::Full(member, _)
-        | Kind::BadFlush(member, _)
+        | Kind::BadFlush(member, ..)
         | Kind::Drift(member, _)
         | Kind::Deaf(member, _)
         | Kind::Swallowed(member, _)
@@ -564,7 +565,7 @@ fn begin(kind: &Kind, cluster: &mut Cluster) {
         }
         Kind::Reset(member, other) => cluster.wire.reset([member, other]),
         Kind::MoveLead(member, other) => cluster.move_lead(member, &name(other)),
-        Kind::BadFlush(member, sound) => {
+        Kind::BadFlush(member, sound, _) => {
             cluster.members[member].fail_a_flush(sound);
         }
         Kind::WallClock(member, by_ms) => cluster.members[member].jump_wall(by_ms),

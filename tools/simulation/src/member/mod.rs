@@ -30,7 +30,7 @@ pub(crate) use rot::RotOf;
 /// How a process ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// The system lives on: what was written is on the disk, and connections are reset.
+    /// The system lives on: what was written is read by the next process, flushed or not, and connections are reset.
     Killed,
     /// What was not flushed may be gone, by this seed, and nobody is told.
     PowerLoss { seed: u64 },
@@ -322,8 +322,12 @@ impl Member {
             }
         }
         set_speaker(self.number);
-        // What the process does while it is dropped happens to a disk that nobody sees.
-        self.disk = image.build();
+        // What the process does while it is dropped happens to a disk that nobody sees. The next one reads all that a
+        // killed one has written; what of it was not flushed may still be lost with the power.
+        self.disk = match end {
+            End::Killed => image.kill(),
+            End::PowerLoss { .. } => image.build(),
+        };
         if let Some(process) = self.process.take() {
             let _entered = process.runtime.enter();
             drop(process.program);
@@ -449,4 +453,43 @@ async fn start_server(node: NodeConfig, host: Host) -> Result<Program, String> {
 /// The first machines, with their URLs.
 fn places(count: usize) -> Vec<(String, String)> {
     (0..count).map(|at| (name(at), Wire::url(at))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bowline::vfs::OpenMode;
+
+    use super::*;
+
+    /// A kill made everything durable that the process had written. So no power loss took what the next process had read
+    /// and nobody had flushed.
+    #[test]
+    fn what_a_killed_process_has_not_flushed_may_be_lost_with_the_power() {
+        let wire = Wire::new(1, 0, 1, None);
+        let mut member = Member::new(0, 1, false, &wire, Trace::default());
+        let path = Path::new("file");
+        let file = member.disk.open(path, OpenMode::CreateNew);
+        let file = file.expect("a new file");
+        member.disk.sync_dir(Path::new("")).expect("sync");
+        file.write_at(b"flushed", 0).expect("write");
+        file.sync_data().expect("sync");
+        file.write_at(b", unflushed", 7).expect("write");
+        member.end(End::Killed);
+        file.write_at(b"too late", 0).expect("nobody sees it");
+        let read = |disk: &SimDisk| disk.read(path).expect("it is there");
+        assert_eq!(read(&member.disk), b"flushed, unflushed");
+        assert_eq!(read(&member.disk.after_power_loss()), b"flushed");
+        // Two processes later it still is not durable.
+        member.end(End::Killed);
+        assert_eq!(read(&member.disk.after_power_loss()), b"flushed");
+        let lost = (0..20).any(|seed| {
+            let mut member = Member::new(0, 1, false, &wire, Trace::default());
+            let file = member.disk.open(path, OpenMode::CreateNew);
+            drop(file.expect("a new file"));
+            member.end(End::Killed);
+            member.end(End::PowerLoss { seed });
+            member.disk.read(path).is_err()
+        });
+        assert!(lost, "a power loss after the kill may take it");
+    }
 }

@@ -276,9 +276,8 @@ impl User {
         let (other, value) = ((at + 1) % KEYS, self.value());
         tx.put(key(other), value.to_string())
             .expect("the key is not empty");
-        let mut operation = Operation::put(other, value)
-            .saw(at, seen)
-            .saw(block_at, content);
+        let read = [(at, seen), (block_at, content)];
+        let mut operation = Operation::transaction(read).writing(other, Some(value));
         if self.random.bool() {
             tx.put_block(block(block_at, value));
             operation = operation.writing(block_at, Some(value));

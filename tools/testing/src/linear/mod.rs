@@ -104,6 +104,29 @@ impl Operation {
         Operation::put(key, value).expecting(key, expected)
     }
 
+    /// A transaction that takes effect only if what it has read is unchanged: it has these conditions, also while its outcome
+    /// is unknown. Its writes are to be added.
+    ///
+    /// ```
+    /// use bowline_testing::linear::{Operation, check};
+    ///
+    /// let commit = Operation::transaction([(0, Some(1))]).writing(1, Some(9));
+    /// let history = [
+    ///     Operation::put(0, 2).lasted(0, 1),
+    ///     commit.unanswered(2),
+    ///     Operation::read(1, Some(9)).lasted(3, 4),
+    /// ];
+    /// assert!(check(&history).is_err(), "what it has read had changed");
+    /// ```
+    #[must_use]
+    pub fn transaction(read: impl IntoIterator<Item = (usize, Held)>) -> Operation {
+        let expects = read.into_iter().collect();
+        Operation {
+            expects,
+            ..Operation::new()
+        }
+    }
+
     /// Adds a condition.
     #[must_use]
     pub fn expecting(mut self, key: usize, held: Held) -> Operation {

@@ -140,6 +140,31 @@ fn a_write_without_an_answer_may_appear_late_or_never() {
     fails(&[read(seven, 0), Operation::put(0, 7).unanswered(5)]);
 }
 
+/// What such a commit had read was noted as seen, which counts only with an answer. So one of unknown outcome could have
+/// happened whatever had become of what it had read.
+#[test]
+fn an_unanswered_transaction_has_no_effect_where_what_it_read_has_changed() {
+    let first = Operation::put(0, 1).lasted(0, 1);
+    let second = Operation::put(0, 2).lasted(2, 3);
+    let commit = Operation::transaction([(0, Some(1))]).writing(1, Some(9));
+    let read = |seen, at| Operation::read(1, seen).lasted(at, at + 1);
+    let unknown = commit.clone().unanswered(4);
+    passes(&[first.clone(), unknown.clone(), read(Some(9), 5)]);
+    passes(&[
+        first.clone(),
+        second.clone(),
+        unknown.clone(),
+        read(None, 5),
+    ]);
+    fails(&[first.clone(), second.clone(), unknown, read(Some(9), 5)]);
+    // It may have come before the change.
+    let early = commit.clone().unanswered(1);
+    passes(&[first.clone(), second.clone(), early, read(Some(9), 5)]);
+    // With an answer it is the same.
+    passes(&[first.clone(), commit.clone().lasted(4, 5)]);
+    fails(&[first, second, commit.lasted(4, 5)]);
+}
+
 #[test]
 fn a_deletion_without_an_answer_takes_effect_once() {
     let history = [

@@ -378,7 +378,7 @@ async fn a_member_that_was_restarted_does_not_vote_at_once() {
 fn members_side_by_side_make_the_directory_above_them() {
     use bowline_storage::vfs::OsVfs;
 
-    use crate::node::start::make_parents;
+    use crate::node::parents::make_parents;
 
     let place = tempfile::tempdir().unwrap();
     for round in 0..300 {
@@ -394,5 +394,28 @@ fn members_side_by_side_make_the_directory_above_them() {
             }
         });
         assert!(above.is_dir());
+    }
+}
+
+/// A process that was killed just after it had created a directory above its own left a name that was not on the disk. The
+/// next one found the directory there and did not flush the name: a power loss took the member with its votes and data.
+#[test]
+fn a_directory_above_that_a_killed_process_has_made_is_made_durable() {
+    use crate::node::parents::make_parents;
+
+    let data_dir = Path::new("all/of/them/db");
+    let disk = SimDisk::new();
+    make_parents(&disk, data_dir).unwrap();
+    let recording = disk.recording();
+    assert!(recording.len() >= 6, "three directories, three flushes");
+    for point in 0..=recording.len() {
+        let killed = SimDisk::killed_at(&recording, point);
+        make_parents(&killed, data_dir).unwrap();
+        let left = killed.after_power_loss();
+        assert!(
+            left.paths().contains(&"all/of/them".to_owned()),
+            "killed at point {point}: {:?}",
+            left.paths()
+        );
     }
 }

@@ -105,9 +105,9 @@ async fn work(disk: &SimDisk, vouch_after: Duration) -> Vec<Ids> {
     run.states.clone()
 }
 
-fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
-    let marks = image.marks();
-    let disk = image.build();
+/// The log on a disk, and the disk after a power loss once it is open. It must be one of the states from the last that was
+/// acknowledged on. `None` before there is a log; `place` is for messages.
+fn contents(disk: &SimDisk, marks: &[u64], states: &[Ids], place: &str) -> Option<(Ids, SimDisk)> {
     let above = |from: u64| {
         marks
             .iter()
@@ -121,10 +121,10 @@ fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
     if marks.contains(&RESTARTING) {
         flushed = BEHIND_GAP;
         if !marks.contains(&RESTARTED) {
-            Log::discard(&disk, &Path::new(DIR).join("log")).expect("discard");
+            Log::discard(disk, &Path::new(DIR).join("log")).expect("discard");
         }
-    } else if step == 0 && !MemberFile::exists(&disk, Path::new(DIR)).unwrap_or(false) {
-        return;
+    } else if step == 0 && !MemberFile::exists(disk, Path::new(DIR)).unwrap_or(false) {
+        return None;
     }
     let is_gone = |state: &Ids| -> Ids {
         let kept = state.iter().copied().filter(|(_, index)| *index >= flushed);
@@ -141,13 +141,14 @@ fn check(image: &bowline_testing::CrashImage, states: &[Ids]) {
         log_id(term.unwrap_or(5), 1, applied.index)
     });
     block_on(async {
-        let mut store = open(Arc::new(disk), flushed, applied);
+        let mut store = open(Arc::new(disk.clone()), flushed, applied);
         let found = is_gone(&ids(&mut store).await);
         let position = states[step..]
             .iter()
             .position(|state| is_gone(state) == found);
-        assert!(position.is_some(), "{image}: step {step}, found {found:?}");
-    });
+        assert!(position.is_some(), "{place}: step {step}, found {found:?}");
+        Some((found, disk.after_power_loss()))
+    })
 }
 
 #[test]
@@ -158,11 +159,38 @@ fn what_was_acknowledged_is_there_and_what_was_cut_is_not() {
         let states = block_on(work(&disk, vouch_after));
         let mut images = 0;
         for image in Images::all(&disk.recording(), 3) {
-            check(&image, &states);
+            contents(&image.build(), &image.marks(), &states, &image.to_string());
             images += 1;
         }
         assert!(images > 500, "{images}");
     }
+}
+
+/// What a process that is killed has not flushed is read by the next one, which may send it and count on it. Every disk of
+/// these tests was durable as a whole, so an opening that did not flush it was noticed by none.
+#[test]
+fn what_a_killed_process_left_unflushed_is_flushed_before_it_is_used() {
+    let disk = SimDisk::new();
+    let states = block_on(work(&disk, Duration::from_secs(3_600)));
+    let recording = disk.recording();
+    let mut ahead = 0;
+    for point in 0..=recording.len() {
+        let marks = recording.marks_until(point);
+        let contents = |disk: &SimDisk, how: &str| {
+            let place = format!("killed at point {point}{how}");
+            contents(disk, &marks, &states, &place)
+        };
+        let killed = SimDisk::killed_at(&recording, point);
+        let durable = contents(&killed.after_power_loss(), ", and a power loss");
+        let Some((shown, later)) = contents(&killed, "") else {
+            continue;
+        };
+        ahead += u32::from(durable.is_none_or(|(durable, _)| durable != shown));
+        let again = contents(&later, ", opened, and a power loss");
+        let again = again.map(|(again, _)| again);
+        assert_eq!(again, Some(shown), "killed at point {point}");
+    }
+    assert!(ahead >= 4, "{ahead}");
 }
 
 #[test]
