@@ -251,6 +251,7 @@ impl Core {
         // One build at a time: to begin another would throw away the one that is under way.
         let building = self.view_build.lock();
         if self.graph_view.is_ready() {
+            self.graph_view.count_rows_anew();
             self.graph_view.maintain();
             return Ok(true);
         }

@@ -1,5 +1,5 @@
-//! Invalid records of the system tree, the visibility of a lease that ends, what the check finds in indexes, and what a
-//! transaction notes of its reads.
+//! Invalid records of the system tree, the visibility of a lease that ends, what the check finds in indexes, what a
+//! transaction notes of its reads, and when a graph view is wanted.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -318,4 +318,19 @@ fn who_reads_by_an_index_as_it_is_dropped_conflicts_with_what_it_would_have_foun
         matches!(outcome, Err(Error::Conflict { .. })),
         "{outcome:?}"
     );
+}
+
+/// Queries at revisions older than the graph view read the trees, and their rows were counted on while it was ready. Once they
+/// were enough for a build, a view that forgot itself later was never wanted again: every walk read the trees until a restart.
+#[test]
+fn a_view_that_is_forgotten_is_wanted_again_however_many_rows_were_read_beside_it() {
+    let db = Db::in_memory().unwrap();
+    assert!(db.build_graph_view().unwrap());
+    let view = &db.handle().graph_view;
+    let wishes = || (0..5_000).filter(|_| view.note_tree_rows(1)).count();
+    assert_eq!(wishes(), 2, "a look at the first row, and a build");
+    // As the thread of the view does, which finds it ready.
+    assert!(db.build_graph_view().unwrap());
+    view.forget();
+    assert_eq!(wishes(), 2);
 }

@@ -142,7 +142,8 @@ fn clustering(
 ) -> Result<(), Failure> {
     let columns = &["block", "coefficient", "id"];
     largest(context, view, columns, found, Field::Real)?;
-    let mean = found.sum / (found.count.max(1) as f64);
+    // The sum of no numbers is -0, which a reply does not keep: with 0 it is 0.
+    let mean = (found.sum + 0.0) / (found.count.max(1) as f64);
     context.remark(&format!("{mean:.3} on average"))
 }
 

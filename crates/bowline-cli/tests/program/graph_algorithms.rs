@@ -185,6 +185,16 @@ fn old_revisions_are_seen() {
     assert!(place.fails("graph rank --rev 99999", 4).contains("future"));
 }
 
+/// The mean of no coefficients was "-0.000" in a directory, and "0.000" on a server.
+#[test]
+fn an_empty_graph_says_the_same_in_both_places() {
+    let served = Served::start();
+    served.place.ok("put k v");
+    let said = served.both("graph clustering", 0);
+    assert!(said.contains("0.000 on average"), "{said}");
+    assert!(!said.contains("-0"), "{said}");
+}
+
 #[test]
 fn algorithms_print_the_same_for_a_directory_and_a_server() {
     let served = Served::start();

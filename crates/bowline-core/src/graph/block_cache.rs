@@ -17,9 +17,12 @@
 //! - A change raises the shard's revision, then looks whether there are blocks in it; one who takes a block in
 //!   raises their number, then looks at the revision. So at least one of two at the same time sees the other.
 //! - While the view does not collect changes, nothing is held and nothing taken in.
-//! - Memory: a part of the budget for each shard. Where that is used up, blocks are refused; a shard that has refused as
-//!   many as it holds is emptied, as those that are read now are more likely to be read again.
+//! - Memory: an eighth of the budget for the names of attributes, and an equal part of the rest for each shard. Where that is
+//!   used up, blocks are refused; a shard that has refused as many as it holds is emptied, as those that are read now are more
+//!   likely to be read again.
+//! - A name keeps its number for good: one who reads may have asked for it long ago.
 
+use std::collections::HashMap;
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
@@ -37,8 +40,11 @@ const BLOCK_MAX_BYTES: usize = 4096;
 /// What a block takes beside its attributes, and an attribute beside its value.
 const BLOCK_BYTES: usize = 128;
 const ATTRIBUTE_BYTES: usize = 48;
-/// So many names of attributes are known at most. Blocks with others are read from the trees.
+/// So many names of attributes are known at most, in this part of the budget. Blocks with others are read from the trees.
 const NAMES_MAX: usize = 1 << 14;
+const NAMES_PART: u64 = 8;
+/// What a name takes beside its text.
+const NAME_BYTES: usize = 64;
 /// While changes are not collected.
 const CLOSED: u64 = u64::MAX;
 
@@ -106,13 +112,39 @@ struct Shard {
     blocks: Mutex<Blocks>,
 }
 
+/// The names of attributes that are known.
+#[derive(Debug, Default)]
+struct Names {
+    ids: HashMap<Box<str>, NameId>,
+    bytes: usize,
+}
+
+impl Names {
+    /// The number of a name, which gets one if it has none; `None` where too many are known, or they would take more than
+    /// `max_bytes`.
+    fn number(&mut self, name: &str, max_bytes: usize) -> Option<NameId> {
+        if let Some(id) = self.ids.get(name) {
+            return Some(*id);
+        }
+        let (next, bytes) = (self.ids.len(), self.bytes + NAME_BYTES + name.len());
+        if next >= NAMES_MAX || bytes > max_bytes {
+            return None;
+        }
+        let id = NameId(u32::try_from(next).ok()?);
+        self.ids.insert(name.into(), id);
+        self.bytes = bytes;
+        Some(id)
+    }
+}
+
 /// Kinds and attributes of blocks, by id, until they change. The invariants are those of the module.
 #[derive(Debug)]
 pub struct BlockCache {
     shard_max_bytes: usize,
+    names_max_bytes: usize,
     hashing: IdHashing,
     shards: Box<[Shard]>,
-    names: Mutex<std::collections::HashMap<Box<str>, NameId>>,
+    names: Mutex<Names>,
 }
 
 impl BlockCache {
@@ -123,8 +155,11 @@ impl BlockCache {
             count: AtomicUsize::new(0),
             blocks: Mutex::new(Blocks::default()),
         };
+        let names_max_bytes = max_bytes / NAMES_PART;
+        let shard_max_bytes = (max_bytes - names_max_bytes) / SHARDS as u64;
         BlockCache {
-            shard_max_bytes: usize::try_from(max_bytes / SHARDS as u64).unwrap_or(usize::MAX),
+            shard_max_bytes: usize::try_from(shard_max_bytes).unwrap_or(usize::MAX),
+            names_max_bytes: usize::try_from(names_max_bytes).unwrap_or(usize::MAX),
             hashing: IdHashing::default(),
             shards: (0..SHARDS).map(shard).collect(),
             names: Mutex::default(),
@@ -176,9 +211,9 @@ impl BlockCache {
         AskedNames {
             ids: asked
                 .into_iter()
-                .map(|name| names.get(name).copied())
+                .map(|name| names.ids.get(name).copied())
                 .collect(),
-            known: names.len() as u32,
+            known: names.ids.len() as u32,
         }
     }
 
@@ -231,26 +266,18 @@ impl BlockCache {
         }
     }
 
-    /// `None` for what is too large, and where a name is not known and too many are.
+    /// `None` for what is too large, and where a name is not known and there is no room for it.
     fn decode(&self, revision: u64, block: &BlockParts<'_>) -> Option<HeldBlock> {
         let mut bytes = BLOCK_BYTES;
         let mut attributes = Vec::with_capacity(block.attributes.len());
         let mut names = self.names.lock();
         for (name, value) in block.attributes.iter() {
             bytes += ATTRIBUTE_BYTES + value.encoded_len();
-            if bytes > BLOCK_MAX_BYTES {
+            // The name is held once for all blocks, and counted there.
+            if bytes + name.len() > BLOCK_MAX_BYTES {
                 return None;
             }
-            let next = names.len();
-            let id = match names.get(name) {
-                Some(id) => *id,
-                None if next < NAMES_MAX => {
-                    let id = NameId(u32::try_from(next).ok()?);
-                    names.insert(name.into(), id);
-                    id
-                }
-                None => return None,
-            };
+            let id = names.number(name, self.names_max_bytes)?;
             let value = match value.as_text() {
                 Some(text) => HeldValue::Text(text.into()),
                 None => HeldValue::Other(value.to_value()),
@@ -267,9 +294,9 @@ impl BlockCache {
         })
     }
 
-    /// How many blocks are held, and about how many bytes they take.
+    /// How many blocks are held, and about how many bytes they and the names take.
     pub(super) fn size(&self) -> (u64, u64) {
-        let mut size = (0, 0);
+        let mut size = (0, self.names.lock().bytes as u64);
         for shard in &self.shards {
             let blocks = shard.blocks.lock();
             size.0 += blocks.held.len() as u64;
@@ -411,7 +438,36 @@ mod tests {
         let large = record(&[KindId(3)], &[("version", "x".repeat(5000).into())]);
         cache.open(0);
         take_in(&cache, 1, 1, &large);
+        assert_eq!(cache.size().0, 0);
+    }
+
+    /// Only the value of an attribute was counted: a name of a megabyte was held for good, and not told.
+    #[test]
+    fn a_long_name_counts_as_attributes() {
+        let cache = BlockCache::new(1 << 20);
+        cache.open(0);
+        let name = "n".repeat(5_000);
+        let long = record(&[KindId(1)], &[(name.as_str(), AttributeValue::Int(1))]);
+        take_in(&cache, 1, 1, &long);
         assert_eq!(cache.size(), (0, 0));
+    }
+
+    /// The names of attributes stay when their blocks are let go of, and were charged to nothing: they took what 16,384 of
+    /// them take, however small the budget, and the figures did not have them.
+    #[test]
+    fn names_stay_within_the_budget() {
+        let cache = BlockCache::new(64 << 10);
+        cache.open(0);
+        for id in 0..1_000 {
+            let name = format!("{id} {}", "n".repeat(200));
+            let named = record(&[KindId(1)], &[(name.as_str(), AttributeValue::Int(1))]);
+            take_in(&cache, id, 1, &named);
+            assert!(cache.size().1 <= 64 << 10);
+        }
+        cache.close();
+        let (blocks, bytes) = cache.size();
+        assert!(blocks == 0 && bytes > 0 && bytes <= 8 << 10, "{bytes}");
+        assert!(cache.names([]).known < 100);
     }
 
     /// What is held is what a store of all versions has.

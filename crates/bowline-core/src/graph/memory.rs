@@ -25,6 +25,8 @@ pub(crate) struct MemoryGraph {
     pub sizes_asked: Cell<u64>,
     /// How often neighbors were asked for.
     pub neighbors_asked: Cell<u64>,
+    /// How many neighbors were given.
+    pub neighbors_given: Cell<u64>,
 }
 
 impl MemoryGraph {
@@ -86,22 +88,23 @@ impl MemoryGraph {
 }
 
 impl GraphSource for MemoryGraph {
-    fn neighbors(
+    fn visit_neighbors(
         &self,
         id: BlockId,
         direction: Direction,
         kinds: &KindFilter,
-        out: &mut Vec<NeighborRef>,
+        visit: &mut dyn FnMut(NeighborRef) -> bool,
     ) -> Result<()> {
         self.neighbors_asked.set(self.neighbors_asked.get() + 1);
-        let mut push = |key: &[u8; 36], direction| {
+        let mut give = |key: &[u8; 36], direction| {
             let (_, kind, id) = split_edge_key(key).expect("made by edge_key");
             assert!(kinds.passes(kind));
-            out.push(NeighborRef {
+            self.neighbors_given.set(self.neighbors_given.get() + 1);
+            visit(NeighborRef {
                 id,
                 kind,
                 direction,
-            });
+            })
         };
         let prefixes: Vec<Vec<u8>> = match kinds {
             KindFilter::All => vec![edge_prefix(id).to_vec()],
@@ -117,17 +120,23 @@ impl GraphSource for MemoryGraph {
             start..=end
         };
         if direction != Direction::In {
-            for prefix in &prefixes {
-                self.edge_out
-                    .range(range(prefix))
-                    .for_each(|(key, _)| push(key, Direction::Out));
+            for (key, _) in prefixes
+                .iter()
+                .flat_map(|prefix| self.edge_out.range(range(prefix)))
+            {
+                if !give(key, Direction::Out) {
+                    return Ok(());
+                }
             }
         }
         if direction != Direction::Out {
-            for prefix in &prefixes {
-                self.edge_in
-                    .range(range(prefix))
-                    .for_each(|key| push(key, Direction::In));
+            for key in prefixes
+                .iter()
+                .flat_map(|prefix| self.edge_in.range(range(prefix)))
+            {
+                if !give(key, Direction::In) {
+                    return Ok(());
+                }
             }
         }
         Ok(())

@@ -13,16 +13,30 @@ pub type VisitEdgeValue<'a> = &'a mut dyn FnMut(BlockId, KindId, BlockId, Option
 
 /// A snapshot of a graph. Every call sees the same revision.
 pub trait GraphSource {
-    /// Appends the neighbors of `id` in `direction` over edges whose kind passes, in key order
-    /// (kind, then id). For [`Direction::Both`]: those over leaving edges, then those over
-    /// arriving ones, so a block tied to itself is its own neighbor twice. Clears nothing.
+    /// Calls `visit` with the neighbors of `id` in `direction` over edges whose kind passes, while it
+    /// returns `true`; in key order (kind, then id). For [`Direction::Both`]: those over leaving edges,
+    /// then those over arriving ones, so a block tied to itself is its own neighbor twice.
+    fn visit_neighbors(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+        visit: &mut dyn FnMut(NeighborRef) -> bool,
+    ) -> Result<()>;
+
+    /// Appends the neighbors that [`visit_neighbors`](GraphSource::visit_neighbors) visits. Clears nothing.
     fn neighbors(
         &self,
         id: BlockId,
         direction: Direction,
         kinds: &KindFilter,
         out: &mut Vec<NeighborRef>,
-    ) -> Result<()>;
+    ) -> Result<()> {
+        self.visit_neighbors(id, direction, kinds, &mut |neighbor| {
+            out.push(neighbor);
+            true
+        })
+    }
 
     /// The size of the stored record of a block; `None` when there is no such block.
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>>;

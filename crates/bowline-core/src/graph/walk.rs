@@ -12,14 +12,14 @@
 //! The marks and places of ordinals are taken from a pool of the thread and undone entry by entry: a walk that
 //! visits few blocks of a large graph costs what it visits.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::hash_map::Entry;
 use std::mem::take;
 use std::ops::ControlFlow;
 
 use super::csr::{Part, PlainKinds, PlainRows, State};
 use super::kind_id::KindId;
-use super::source::{GraphSource, KindFilter, NeighborRef};
+use super::source::{GraphSource, KindFilter};
 use super::visits::{VisitEntry, Visited};
 use crate::Result;
 use bowline_types::{BlockId, Direction};
@@ -203,19 +203,18 @@ pub trait Places<N> {
     fn insert(&mut self, node: N, place: u32) -> Option<u32>;
 }
 
+/// A row that is read by ids comes in parts of so many edges: one who needs only its first ones reads few others.
+const PART_MAX: usize = if cfg!(test) { 4 } else { 1024 };
+
 /// A graph that is read by ids.
 #[derive(Debug)]
 pub struct ByIds<'a, G> {
     graph: &'a G,
-    buffer: RefCell<Vec<NeighborRef>>,
 }
 
 impl<'a, G> ByIds<'a, G> {
     pub fn new(graph: &'a G) -> ByIds<'a, G> {
-        ByIds {
-            graph,
-            buffer: RefCell::default(),
-        }
+        ByIds { graph }
     }
 }
 
@@ -257,14 +256,39 @@ impl<G: GraphSource> Walk for ByIds<'_, G> {
         kinds: &KindFilter,
         buffer: &'b mut RowBuffer<BlockId>,
     ) -> Result<Row<'b, BlockId>> {
-        let mut found = self.buffer.borrow_mut();
-        found.clear();
-        self.graph.neighbors(node, direction, kinds, &mut found)?;
         buffer.clear();
-        for neighbor in found.iter() {
-            buffer.push(neighbor.id, neighbor.kind, neighbor.direction);
-        }
+        self.graph
+            .visit_neighbors(node, direction, kinds, &mut |neighbor| {
+                buffer.push(neighbor.id, neighbor.kind, neighbor.direction);
+                true
+            })?;
         Ok(buffer.row())
+    }
+
+    fn visit_row<B>(
+        &self,
+        node: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+        buffer: &mut RowBuffer<BlockId>,
+        mut visit: impl FnMut(Row<'_, BlockId>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        let mut visited = ControlFlow::Continue(());
+        buffer.clear();
+        self.graph
+            .visit_neighbors(node, direction, kinds, &mut |neighbor| {
+                buffer.push(neighbor.id, neighbor.kind, neighbor.direction);
+                if buffer.len() < PART_MAX {
+                    return true;
+                }
+                visited = visit(buffer.row());
+                buffer.clear();
+                visited.is_continue()
+            })?;
+        match visited {
+            ControlFlow::Continue(()) => Ok(visit(buffer.row())),
+            ended => Ok(ended),
+        }
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {

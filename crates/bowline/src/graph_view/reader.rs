@@ -52,7 +52,7 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Calls `visit` with the neighbors of a block while it returns `true`: see
-    /// [`GraphSource::neighbors`] for their order.
+    /// [`GraphSource::visit_neighbors`] for their order.
     pub(super) fn visit_neighbors(
         &self,
         id: BlockId,
@@ -129,6 +129,8 @@ impl<'a> Reader<'a> {
         let reader = kept.get_or_insert_with(|| self.prefix_reader(tree));
         let goes_on = Cell::new(true);
         let mut lend = |key: &[u8]| {
+            // A row may be long.
+            self.graph.check()?;
             let (_, kind, far) = split(key)?;
             let neighbor = NeighborRef {
                 id: far,
@@ -160,6 +162,17 @@ impl<'a> Reader<'a> {
 }
 
 impl GraphSource for Reader<'_> {
+    fn visit_neighbors(
+        &self,
+        id: BlockId,
+        direction: Direction,
+        kinds: &KindFilter,
+        visit: &mut dyn FnMut(NeighborRef) -> bool,
+    ) -> Result<()> {
+        self.visit_neighbors(id, direction, kinds, visit)
+    }
+
+    // Without a call through a pointer for each neighbor.
     fn neighbors(
         &self,
         id: BlockId,

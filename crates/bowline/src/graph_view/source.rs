@@ -36,16 +36,16 @@ impl Graph {
 }
 
 impl GraphSource for Graph {
-    fn neighbors(
+    fn visit_neighbors(
         &self,
         id: BlockId,
         direction: Direction,
         kinds: &KindFilter,
-        out: &mut Vec<NeighborRef>,
+        visit: &mut dyn FnMut(NeighborRef) -> bool,
     ) -> Result<()> {
         Sources::of(self)?
             .reader(self)
-            .neighbors(id, direction, kinds, out)
+            .visit_neighbors(id, direction, kinds, visit)
     }
 
     fn block_size_bytes(&self, id: BlockId) -> Result<Option<u64>> {

@@ -198,6 +198,29 @@ fn every_algorithm_ends_when_it_is_canceled() {
     db.snapshot().graph().page_rank().run().expect("runs");
 }
 
+/// Where the trees answer, the flag was looked at before the row of a block and not within it: a walk that came to a block with
+/// millions of edges read all of them for a client that had left.
+#[test]
+fn a_search_is_canceled_within_the_row_of_a_block() {
+    const LEAVES: u128 = 5_000;
+    let db = Db::in_memory().unwrap();
+    let edges: Vec<_> = (2..LEAVES + 2).map(|leaf| (1, "road", leaf, "1")).collect();
+    write(&db, LEAVES + 1, &edges).unwrap();
+    for kinds in [vec![], vec!["road"]] {
+        let cancel = Cancel::new();
+        let graph = db.snapshot().graph().cancelable(&cancel);
+        let mut visited = 0;
+        let ended = graph.visit_neighbors(BlockId(1), Direction::Both, kinds, |_| {
+            visited += 1;
+            if visited == 100 {
+                cancel.cancel();
+            }
+        });
+        assert_error!(ended, Error::Canceled);
+        assert!(visited < 1_000, "{visited}");
+    }
+}
+
 #[test]
 fn a_search_that_would_take_for_ever_is_ended_from_another_thread() {
     // From 1 to 2, the number of simple paths among 40 blocks of which each two are tied is beyond any count.

@@ -21,7 +21,7 @@
 //!   `graph-view`, and the tree of edges holds the revision of the file. *Load*: the file, with what changed since
 //!   (`catch_up`), takes the place of a build.
 //! - *Fold*: also when the base and the deltas are over the budget. If the new base leaves no space for changes, the
-//!   view is discarded, as one over the budget.
+//!   view is discarded, as one over the budget; so is one with more edges or blocks than 32 bits can number.
 //! - A snapshot at R is answered when base ≤ R ≤ applied. All else is answered by the trees.
 //!
 //! # Invariants
@@ -101,7 +101,7 @@ pub struct GraphViewStats {
     pub memory_bytes: u64,
     /// Blocks whose kinds and attributes are held, as queries have read them.
     pub held_blocks: u64,
-    /// About how much memory these take.
+    /// About how much memory these take, and the names of their attributes, which stay.
     pub held_bytes: u64,
     /// How often the trees were read to build it.
     pub builds: u64,
@@ -413,7 +413,7 @@ impl GraphView {
         base.revision = begun.revision;
         let mut state = State::new(base, self.budget_bytes);
         state.apply_all(&changes, has_threads);
-        if state.memory_bytes() > self.budget_bytes {
+        if state.is_full || state.memory_bytes() > self.budget_bytes {
             return Ok(false);
         }
         let is_unsaved = state.changes() > 0;
@@ -491,7 +491,14 @@ impl GraphView {
             engine.sync()?;
             match state.changes() == 0 {
                 true => file::write(place, revision, &state.base)?,
-                false => file::write(place, revision, &state.folded(revision, false))?,
+                false => match state.folded(revision, false) {
+                    Some(base) => file::write(place, revision, &base)?,
+                    // Too many edges: the next fold gives the view up.
+                    None => {
+                        self.is_unsaved.store(true, Ordering::Relaxed);
+                        return Ok(());
+                    }
+                },
             }
             engine.hold_tree(trees::EDGE_OUT, Some(revision))
         };
@@ -568,8 +575,12 @@ impl GraphView {
             next.apply_all(&changes, false);
             Arc::new(next)
         });
-        let pending = self.pending.lock();
+        let mut pending = self.pending.lock();
         if pending.generation != generation {
+            return;
+        }
+        if state.as_ref().is_some_and(|state| state.is_full) {
+            self.forget_locked(&mut pending);
             return;
         }
         if state.is_some() {
@@ -604,17 +615,18 @@ impl GraphView {
         // The state has no change after `applied`, as draining raised it to the newest.
         let revision = self.applied.load(Ordering::Acquire);
         let keeps_blocks = self.has_all_blocks(&state);
-        let next = State::new(state.folded(revision, keeps_blocks), self.budget_bytes);
-        let is_over = next.memory_bytes() > self.base_bytes_max();
+        let base = state.folded(revision, keeps_blocks);
+        let next = base.map(|base| State::new(base, self.budget_bytes));
+        let next = next.filter(|next| next.memory_bytes() <= self.base_bytes_max());
         let mut pending = self.pending.lock();
         if pending.generation != generation {
             return;
         }
-        if is_over {
+        let Some(next) = next else {
             work.is_over_budget = true;
             self.forget_locked(&mut pending);
             return;
-        }
+        };
         work.folds += 1;
         self.is_save_due.store(true, Ordering::Relaxed);
         self.state.store(Some(Arc::new(next)));
@@ -632,6 +644,14 @@ impl GraphView {
     /// Whether the trees were asked for enough rows.
     pub(crate) fn is_worth_a_build(&self) -> bool {
         self.tree_rows.load(Ordering::Relaxed) >= WORTH_ROWS
+    }
+
+    /// Counts rows from 0 on, if they were enough for a view and there is one: queries at older revisions read the
+    /// trees beside it, and if it is discarded, later ones may want a view again.
+    pub(crate) fn count_rows_anew(&self) {
+        if self.is_worth_a_build() {
+            self.tree_rows.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Figures of the view.

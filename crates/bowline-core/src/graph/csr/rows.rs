@@ -15,6 +15,13 @@ use bowline_storage::prefetch::prefetch_from;
 use super::super::kind_id::KindId;
 use super::super::source::KindFilter;
 
+/// So many edges at most: the place behind the last one is a number of 32 bits, too.
+pub(super) const EDGES_MAX: usize = if cfg!(test) {
+    1 << 16
+} else {
+    u32::MAX as usize
+};
+
 /// The kinds of the edges, by place.
 #[derive(Debug)]
 pub(super) enum Kinds {
@@ -263,11 +270,12 @@ impl RowsBuilder {
     #[must_use]
     pub(super) fn push(&mut self, near: u32, kind: KindId, far: u32) -> bool {
         let built = &mut self.built;
-        let Ok(count) = u32::try_from(built.far.len() + 1) else {
+        let place = built.far.len();
+        if place >= EDGES_MAX {
             return false;
-        };
+        }
         // Closes the rows before this one; those between are empty.
-        built.starts.resize(near as usize + 1, count - 1);
+        built.starts.resize(near as usize + 1, place as u32);
         built.far.push(far);
         match (&mut built.kinds, u8::try_from(kind.0)) {
             (Kinds::Narrow(kinds), Ok(kind)) => kinds.push(kind),

@@ -33,6 +33,12 @@ const FOLD_MIN_BYTES: u64 = FOLD_MIN * 256;
 const FOLD_PART: u64 = 8;
 /// Fewer changes are applied one by one.
 const SORT_MIN: usize = 8;
+/// So many ordinals at most: fewer than what [`Ids`] can have.
+pub(super) const ORDINALS_MAX: usize = if cfg!(test) {
+    1 << 16
+} else {
+    u32::MAX as usize - 1
+};
 /// Ids in a chunk of [`Extra`].
 const CHUNK: usize = 1024;
 /// Maps of [`Extra`]: a change copies one of them.
@@ -241,6 +247,8 @@ pub struct State {
     out: Delta,
     incoming: Delta,
     changes: u64,
+    /// Whether a change was left out, as all ordinals are given: then it must not answer.
+    pub(super) is_full: bool,
     /// No edge of any revision has a larger kind.
     kind_max: KindId,
     /// What it should take in memory at most.
@@ -268,6 +276,7 @@ impl State {
             out: Delta::default(),
             incoming: Delta::default(),
             changes: 0,
+            is_full: false,
             budget_bytes,
         }
     }
@@ -599,14 +608,18 @@ impl State {
         if let Some(ordinal) = self.ordinal(id) {
             return Some(ordinal);
         }
-        let next = u32::try_from(self.ordinals()).ok()?;
-        self.extra.push(id, next);
-        Some(next)
+        let next = self.ordinals();
+        if next >= ORDINALS_MAX {
+            self.is_full = true;
+            return None;
+        }
+        self.extra.push(id, next as u32);
+        Some(next as u32)
     }
 
-    /// A base of the edges at `revision`, which no change is newer than. Blocks without edges are left out, unless
-    /// `keeps_blocks`: then the blocks are those of the base.
-    pub(super) fn folded(&self, revision: u64, keeps_blocks: bool) -> Base {
+    /// A base of the edges at `revision`, which no change is newer than; `None` when there are more than places can number.
+    /// Blocks without edges are left out, unless `keeps_blocks`: then the blocks are those of the base.
+    pub(super) fn folded(&self, revision: u64, keeps_blocks: bool) -> Option<Base> {
         let count = self.ordinals() as u32;
         let none = KindFilter::All;
         let mut kept: Vec<(BlockId, u32)> = Vec::new();
@@ -625,19 +638,18 @@ impl State {
         }
         let mut rows = RowsBuilder::new(kept.len());
         for (rank, (_, ordinal)) in kept.iter().enumerate() {
-            let _ = self.visit(
-                *ordinal,
-                Direction::Out,
-                revision,
-                &none,
-                |far, kind, _| match rows.push(rank as u32, kind, ranks[far as usize]) {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
-                },
-            );
+            let near = rank as u32;
+            let add = |far: u32, kind, _| match rows.push(near, kind, ranks[far as usize]) {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            };
+            let added = self.visit(*ordinal, Direction::Out, revision, &none, add);
+            if added.is_break() {
+                return None;
+            }
         }
-        let ids = kept.into_iter().map(|(id, _)| id).collect();
-        Base::new(revision, keeps_blocks, Ids::new(ids), rows.finish())
+        let ids = Ids::new(kept.into_iter().map(|(id, _)| id).collect());
+        Some(Base::new(revision, keeps_blocks, ids, rows.finish()))
     }
 }
 

@@ -7,8 +7,8 @@ use super::GraphView;
 use super::changes::{EdgeChange, GraphChanges};
 use super::delta::COST;
 use super::ids::Ids;
-use super::rows::RowsBuilder;
-use super::state::{Base, State};
+use super::rows::{EDGES_MAX, RowsBuilder};
+use super::state::{Base, ORDINALS_MAX, State};
 use crate::graph::{KindFilter, KindId};
 use bowline_types::{BlockId, Direction};
 
@@ -177,7 +177,8 @@ fn every_revision_from_the_base_on_has_its_edges() {
             }
             history.0.push(edges);
             if random.u8(..12) == 0 {
-                state = State::new(state.folded(revision, false), u64::MAX);
+                let base = state.folded(revision, false).expect("few edges");
+                state = State::new(base, u64::MAX);
                 oldest = revision;
                 assert_eq!(state.changes(), 0);
             }
@@ -444,6 +445,56 @@ fn the_bytes_of_changes_make_a_fold_due() {
     let [free, bound] = [u64::MAX, size + 9000].map(grown);
     assert!((size / 2..size / 2 + 3000).contains(&free), "{free}");
     assert!((9000..9000 + 3000).contains(&bound), "{bound}");
+}
+
+/// A fold of more edges than places can number left out the rest of them, and the view went on without them; so did the file
+/// that was saved.
+#[test]
+fn a_fold_of_too_many_edges_ends_the_view() {
+    let ids: BTreeSet<_> = (0..=256).map(BlockId).collect();
+    let ends = ids.iter().flat_map(|a| ids.iter().map(move |b| (*a, *b)));
+    let edges = ends.map(|(source, target)| (source, KindId(1), target));
+    let edges: BTreeSet<Edge> = edges.take(EDGES_MAX).collect();
+    let base = base(&ids, &edges, 0);
+    let view = GraphView::new(1 << 30);
+    let begun = view.begin(0);
+    // With its budget each change makes a fold due.
+    let size = base.memory_bytes();
+    assert!(view.take(State::new(base, size), &begun));
+    let one_more = EdgeChange {
+        source: BlockId(0),
+        target: BlockId(1),
+        revision: 1,
+        kind: KindId(2),
+        is_put: true,
+    };
+    view.publish(1, &mut changes_of([one_more]));
+    let state = view.at(1).expect("it answers");
+    assert!(state.is_fold_due() && state.folded(1, false).is_none());
+    view.maintain();
+    assert!(!view.is_ready() && view.status().is_over_budget);
+}
+
+/// An edge to a block for which there was no ordinal any more was left out, and the view went on without it.
+#[test]
+fn a_change_without_an_ordinal_ends_the_view() {
+    let ids: BTreeSet<_> = (0..ORDINALS_MAX as u128 - 1).map(BlockId).collect();
+    let view = GraphView::new(1 << 30);
+    let begun = view.begin(0);
+    let base = base(&ids, &BTreeSet::new(), 0);
+    assert!(view.take(State::new(base, 1 << 30), &begun));
+    for (revision, target) in [(1, ORDINALS_MAX), (2, ORDINALS_MAX + 1)] {
+        let change = EdgeChange {
+            source: BlockId(0),
+            target: BlockId(target as u128),
+            revision,
+            kind: KindId(1),
+            is_put: true,
+        };
+        view.publish(revision, &mut changes_of([change]));
+        assert_eq!(view.at(revision).is_some(), revision == 1);
+    }
+    assert!(!view.is_ready());
 }
 
 /// What is held of blocks answers for revisions whose changes have been told, and not beyond a time in which they were not.

@@ -239,6 +239,14 @@ fn has_more_beyond<W: Walk>(
     let rows = graph.lender(spec.direction, &spec.kinds);
     let mut buffer = RowBuffer::default();
     let entries = &visits.entries;
+    let mut look = |row: Row<'_, W::Node>| {
+        let new = row.nodes.iter().position(|&next| !is_found(next));
+        visits.edges_touched += new.map_or(row.nodes.len(), |new| new + 1) as u64;
+        match new {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
+    };
     let (mut place, count) = (from, entries.len());
     // Most often none has neighbors: that is seen in a loop that does nothing else.
     place += rows.skip_empty(&entries[place..], bound);
@@ -250,15 +258,14 @@ fn has_more_beyond<W: Walk>(
             if depth != bound || rows.is_empty(node) {
                 continue;
             }
-            let row = match rows.row(node) {
-                Some(row) => row,
-                None => graph.row(node, spec.direction, &spec.kinds, &mut buffer)?,
+            let (direction, kinds) = (spec.direction, &spec.kinds);
+            let looked = match rows.row(node) {
+                Some(row) => look(row),
+                None => graph.visit_row(node, direction, kinds, &mut buffer, &mut look)?,
             };
-            if let Some(new) = row.nodes.iter().position(|&next| !is_found(next)) {
-                visits.edges_touched += new as u64 + 1;
+            if looked.is_break() {
                 return Ok(true);
             }
-            visits.edges_touched += row.nodes.len() as u64;
         }
         place = few;
     }

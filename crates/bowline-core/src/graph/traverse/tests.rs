@@ -509,3 +509,24 @@ fn unbounded_depth_first_is_the_textbook_recursion() {
         }
     }
 }
+
+/// A row of the trees was read whole, and copied twice, before the first of its neighbors was taken, whatever the bound.
+#[test]
+fn a_limit_ends_the_reading_of_a_row() {
+    let graph = MemoryGraph::new(2_001, (1..=2_000).map(|leaf| (0, 0, leaf)));
+    let limit = TraverseSpec {
+        limit: Some(10),
+        ..TraverseSpec::default()
+    };
+    let max_depth = TraverseSpec {
+        max_depth: Some(0),
+        ..TraverseSpec::default()
+    };
+    for (spec, stop, touched) in [(limit, Stop::Limit, 10), (max_depth, Stop::MaxDepth, 1)] {
+        graph.neighbors_given.set(0);
+        let found = walk(&graph, 0, &spec);
+        assert_eq!((found.stop, found.edges_touched), (stop, touched));
+        let given = graph.neighbors_given.get();
+        assert!(given < 20, "{given} neighbors for {spec:?}");
+    }
+}
