@@ -320,9 +320,9 @@ mod tests {
     use super::*;
     use crate::Client;
 
-    /// A caller of two members, of which the first says at each request that a table of it is damaged. Gives the error of a
-    /// request, and how often it was sent.
-    async fn asked(repeat: Repeat) -> (Result<()>, usize) {
+    /// A caller of two members, of which the first refuses each request. Gives the error of a request, and how often it was
+    /// sent.
+    async fn refused(repeat: Repeat, why: &str) -> (Result<()>, usize) {
         let client = Client::builder()
             .endpoints(["127.0.0.1:1", "127.0.0.1:2"])
             .connect_lazy()
@@ -334,13 +334,29 @@ mod tests {
             let is_first = caller.endpoints().current().1.address() == "127.0.0.1:1";
             async move {
                 match is_first {
-                    true => Err(Status::data_loss("db/tables/7.table is damaged")),
+                    true => Err(Status::data_loss(why)),
                     false => Ok(Response::new(())),
                 }
             }
         };
         let called = caller.call(repeat, None, (), send).await;
         (called.map(drop), sent.into_inner())
+    }
+
+    async fn asked(repeat: Repeat) -> (Result<()>, usize) {
+        refused(repeat, "db/tables/7.table is damaged").await
+    }
+
+    /// The member whose data differs refuses each read, and its clients stayed with it, while the others had what was asked
+    /// for.
+    #[tokio::test]
+    async fn a_read_leaves_a_member_whose_data_differs() {
+        let (read, sent) = refused(Repeat::Always, "etcdserver: corrupt cluster").await;
+        assert!(read.is_ok(), "{read:?}");
+        assert_eq!(sent, 2);
+        let (changed, sent) = refused(Repeat::Never, "etcdserver: corrupt cluster").await;
+        assert!(matches!(changed, Err(Error::Corrupt)), "{changed:?}");
+        assert_eq!(sent, 1);
     }
 
     /// A member with a damaged table, which waits for another one's, refused reads, and its clients stayed with it: each read

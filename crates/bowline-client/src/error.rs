@@ -455,6 +455,8 @@ impl Error {
                 | Error::NotForLearner
                 | Error::Unreachable { .. }
                 | Error::Disconnected { .. }
+                // Its data differs from that of the others, which go on.
+                | Error::Corrupt
                 // Its data is damaged; its text says where. Another member has the same data.
                 | Error::Other {
                     code: Code::DataLoss,

@@ -35,6 +35,11 @@ fn seconds(ttl: Duration) -> i64 {
     (ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)) as i64
 }
 
+/// The TTL of a renewal in seconds, rounded down: who renews counts on it. At least one, as 0 says that the lease has ended.
+fn renewed_seconds(ttl: Duration) -> i64 {
+    ttl.as_secs().max(1) as i64
+}
+
 #[tonic::async_trait]
 impl Lease for LeaseService {
     async fn lease_grant(
@@ -197,7 +202,7 @@ async fn keep_alive(
             Err(status) => return Some(in_words_of_etcd(status)),
         };
         let ttl = match context.client.by(caller).lease_keep_alive(id).await {
-            Ok(ttl) => ttl.map_or(0, seconds),
+            Ok(ttl) => ttl.map_or(0, renewed_seconds),
             Err(error) => return Some(status(error)),
         };
         let reply = pb::LeaseKeepAliveResponse {
@@ -217,5 +222,13 @@ mod tests {
     fn a_time_to_live_is_never_told_shorter_than_it_is() {
         assert_eq!(seconds(Duration::from_millis(2000)), 2);
         assert_eq!(seconds(Duration::from_millis(2001)), 3);
+    }
+
+    /// A renewal of a lease of 1,500 ms promised two seconds: its holder took it for alive half a second after it had ended.
+    #[test]
+    fn a_renewal_in_seconds_never_promises_more_than_the_lease_has() {
+        assert_eq!(renewed_seconds(Duration::from_millis(2000)), 2);
+        assert_eq!(renewed_seconds(Duration::from_millis(1500)), 1);
+        assert_eq!(renewed_seconds(Duration::from_millis(1)), 1, "it is alive");
     }
 }

@@ -63,8 +63,8 @@ pub(super) fn find(graph: &Graph, observed: &Observed<'_>, report: &mut Report) 
                     continue;
                 }
                 let cycle = halves.shortest_cycle(&component);
-                let cycle: Vec<usize> = cycle.iter().map(|half| half / 2).collect();
                 let edges = edges_of(graph, rule, &cycle);
+                let cycle: Vec<usize> = cycle.iter().map(|half| half / 2).collect();
                 report.add(name(&edges), cycle.clone(), tell(observed, &cycle, &edges));
                 shown.push(cycle.into_iter().collect());
             }
@@ -130,12 +130,15 @@ impl Halves {
     }
 }
 
-/// The edges along a cycle. Of several kinds between two nodes, the worst that the rule allows.
+/// The edges along a cycle of halves. Of several kinds between two nodes, the worst that the rule allows, and by which the
+/// cycle came there: another one could make it a cycle of a kind that is allowed.
 fn edges_of(graph: &Graph, rule: Rule, cycle: &[usize]) -> Vec<Edge> {
     let next = cycle.iter().cycle().skip(1);
     let between = cycle.iter().zip(next).map(|(from, to)| {
-        let edges = graph.edges[*from].iter();
-        let mut fitting = edges.filter(|edge| edge.to == *to && rule.allows(edge.kind));
+        let edges = graph.edges[from / 2].iter();
+        let leads = |edge: &&Edge| edge.to == to / 2 && rule.allows(edge.kind);
+        let enters = |edge: &&Edge| rule.rw_rw || edge.kind.is_rw() == (to % 2 == 1);
+        let mut fitting = edges.filter(|edge| leads(edge) && enters(edge));
         *fitting.next().expect("the cycle came from these edges")
     });
     between.collect()

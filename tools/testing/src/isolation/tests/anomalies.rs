@@ -189,6 +189,17 @@ fn g_single_realtime_a_stale_read() {
     finds(history, &["G-single-realtime"], false);
 }
 
+/// The second began behind the first and did not see it, and the first had read what the second wrote over. The cycle was told
+/// by the edges of a write skew, which snapshots allow.
+#[test]
+fn a_stale_snapshot_is_no_skew_though_both_overwrote_what_the_other_read() {
+    let history = "t 0 1 2 committed - - r y 0; w x 7\n\
+                   t 1 3 4 committed - - r x 0; w y 8";
+    finds(history, &["G-single-realtime"], false);
+    let same_process = history.replace("t 1", "t 0");
+    finds(&same_process, &["G-single-process"], false);
+}
+
 #[test]
 fn lost_update_of_a_register() {
     // Without revisions the order of the two is unknown.
