@@ -696,3 +696,61 @@ fn a_condition_is_not_asked_of_what_its_pattern_leaves_out() {
         assert_eq!(rows(&graph, text), ["5"], "{text}");
     }
 }
+
+/// A middle operand is compared twice. Each of nested ones doubled the plan: a text of 300 bytes took all memory.
+#[test]
+fn comparisons_in_the_middle_of_comparisons_are_bounded() {
+    let nested = |depth: usize| {
+        format!(
+            "RETURN {}true{} AS it",
+            "1 < (".repeat(depth),
+            ") < 1".repeat(depth)
+        )
+    };
+    assert_eq!(detail(&nested(40)), Detail::QueryTooDeep);
+    assert_eq!(detail(&nested(5)), Detail::QueryTooDeep);
+    assert_eq!(rows(&MemoryGraph::new(), &nested(3)), ["null"]);
+    // Beside each other they may be as many as one likes.
+    let beside = vec!["1 < 2 < 3"; 100].join(" AND ");
+    let text = format!("RETURN {beside} AS it, 1 < 2 < 3 < 4 < 5 < 6 < 7 AS more");
+    assert_eq!(rows(&MemoryGraph::new(), &text), ["true true"]);
+}
+
+fn with_a_megabyte(text: &str) -> Result<bowline_query::Answer, Error> {
+    let limits = Limits {
+        memory_bytes: 1_000_000,
+        ..Limits::default()
+    };
+    Query::new(text)
+        .limits(limits)
+        .run(&MemoryGraph::new(), &Parameters::new())
+}
+
+/// Of a group only its key was counted, and not what is computed of it.
+#[test]
+fn what_is_computed_of_groups_is_charged() {
+    let sums: Vec<String> = (0..200).map(|n| format!("sum(i + {n})")).collect();
+    let text = format!("UNWIND range(1, 1000) AS i RETURN i, {}", sums.join(", "));
+    let refused = with_a_megabyte(&text).expect_err("it is too much");
+    assert!(refused.to_string().contains("memory_bytes"), "{refused}");
+}
+
+/// What a subquery had kept for DISTINCT, for groups and for a sort that was not read to its end stayed charged, for each row
+/// around it: a question about 5,000 people was refused.
+#[test]
+fn what_a_subquery_held_is_given_back() {
+    for subquery in [
+        "COUNT { UNWIND range(1, 50) AS x RETURN DISTINCT x }",
+        "COLLECT { UNWIND range(1, 50) AS x RETURN x ORDER BY x DESC LIMIT 3 }",
+        "COLLECT { UNWIND range(1, 50) AS x RETURN collect(x) }",
+        "COUNT { UNWIND range(1, 50) AS x RETURN x % 7, count(*) }",
+        "EXISTS { UNWIND range(1, 50) AS x WITH x ORDER BY x RETURN x }",
+    ] {
+        let text = format!("UNWIND range(1, 3000) AS i WITH {subquery} AS it RETURN count(it)");
+        let answer = with_a_megabyte(&text).unwrap_or_else(|e| panic!("{subquery}: {e}"));
+        assert_eq!(answer.rows[0][0], Value::Int(3000));
+    }
+    // Within one it is held, and counted.
+    let text = "RETURN COUNT { UNWIND range(1, 100000) AS x RETURN DISTINCT x } AS it";
+    with_a_megabyte(text).expect_err("it is too much");
+}

@@ -226,7 +226,7 @@ impl Compiler<'_> {
         span: Span,
         scope: &Scope,
     ) -> Result<(Kind, Type)> {
-        let operands = self.expressions(operands, scope)?;
+        let operands = self.operands_of_chain(operands, span, scope)?;
         let mut all: Option<Expr> = None;
         for (pair, operator) in operands.windows(2).zip(operators) {
             let kind = Kind::Binary(*operator, pair[0].clone().boxed(), pair[1].clone().boxed());
@@ -241,6 +241,35 @@ impl Compiler<'_> {
         }
         let all = all.map_or(Kind::Literal(Value::Bool(true)), |all| all.kind);
         Ok((all, Type::Bool))
+    }
+
+    /// Each operand but the first and the last is compared twice, so a plan has it twice. Of chains in the middle of chains it
+    /// would have the innermost as often as two has powers, so they are bounded.
+    fn operands_of_chain(
+        &mut self,
+        operands: &[ast::Expr],
+        span: Span,
+        scope: &Scope,
+    ) -> Result<Vec<Expr>> {
+        const CHAINS_MAX: usize = 3;
+        let last = operands.len().saturating_sub(1);
+        let mut compiled = Vec::with_capacity(operands.len());
+        for (place, operand) in operands.iter().enumerate() {
+            let is_twice = place > 0 && place < last;
+            self.chains += usize::from(is_twice);
+            if self.chains > CHAINS_MAX {
+                let message = format!(
+                    "more than {CHAINS_MAX} comparisons of several values, as `1 < n < 5`, stand in the middle of one another"
+                );
+                let error = Error::syntax(Detail::QueryTooDeep, message, span);
+                return Err(
+                    error.help("write `a < b AND b < c`, or compute the value in a WITH before")
+                );
+            }
+            compiled.push(self.expression(operand, scope)?.0);
+            self.chains -= usize::from(is_twice);
+        }
+        Ok(compiled)
     }
 
     fn case(

@@ -70,6 +70,7 @@ pub(crate) fn compile(
         procedures,
         slots: 0,
         operators: 0,
+        chains: 0,
         grouping: None,
         in_aggregate: false,
         aggregates_allowed: false,
@@ -112,6 +113,8 @@ struct Compiler<'c> {
     slots: usize,
     /// How many operators the plan has, about.
     operators: usize,
+    /// In how many chains of comparisons the middle is compiled.
+    chains: usize,
     /// While the items of an aggregating projection are compiled.
     grouping: Option<grouping::Grouping>,
     in_aggregate: bool,

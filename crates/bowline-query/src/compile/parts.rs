@@ -111,7 +111,13 @@ fn passed_on<'a>(clause: &'a Clause, nodes: &HashSet<&Name>) -> Option<Vec<&'a N
         let is_renamed = item.alias.as_ref().is_some_and(|alias| alias.name != *name);
         (!is_renamed && nodes.contains(name)).then_some(name)
     };
-    items.iter().map(passed).collect()
+    let names: Vec<&Name> = items.iter().map(passed).collect::<Option<_>>()?;
+    // Two columns of one name are refused where the clause is planned by itself.
+    let mut known = HashSet::new();
+    names
+        .iter()
+        .all(|name| known.insert(*name))
+        .then_some(names)
 }
 
 fn is_safe_pattern(pattern: &Pattern, nodes: &HashSet<&Name>) -> bool {

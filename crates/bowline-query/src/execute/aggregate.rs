@@ -36,6 +36,31 @@ struct State {
     fraction: f64,
     mean: f64,
     squares: f64,
+    sums: Sums,
+}
+
+/// What an average is computed from. The sum of what it is of may not be a value: two integers of 63 bits, or 1e308 twice.
+#[derive(Default)]
+struct Sums {
+    /// Of integers. As many as can be counted have a place.
+    whole: i128,
+    /// Of floats.
+    float: f64,
+    /// Of floats, each a [`SCALE`]th: where `float` is too large.
+    scaled: f64,
+}
+
+/// More than the number of values that can be counted.
+const SCALE: f64 = 18_446_744_073_709_551_616.0;
+
+impl Sums {
+    fn of(&self, count: f64) -> f64 {
+        let sum = self.whole as f64 + self.float;
+        match sum.is_finite() || !self.scaled.is_finite() {
+            true => sum / count,
+            false => (self.whole as f64 / SCALE + self.scaled) / count * SCALE,
+        }
+    }
 }
 
 impl Stream for Group<'_> {
@@ -50,7 +75,7 @@ impl Stream for Group<'_> {
 impl Group<'_> {
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<Vec<Row>> {
         let (keys, aggregates) = (self.keys, self.aggregates);
-        let mut groups = Groups::new(aggregates, keys.is_empty());
+        let mut groups = Groups::new(aggregates, keys.is_empty(), self.argument.len());
         self.input.drain(cx, &mut |row, cx| {
             let group = match keys {
                 [] => 0,
@@ -74,19 +99,22 @@ impl Group<'_> {
 /// Groups, in the order in which their first rows came.
 pub(super) struct Groups<'p> {
     aggregates: &'p [Aggregate],
+    /// How many values a row has.
+    slots: usize,
     index: HashMap<Rc<Equivalent>, usize, IdHashing>,
     groups: Vec<(Rc<Equivalent>, Vec<State>)>,
 }
 
 impl<'p> Groups<'p> {
     /// No group, or the one of all rows, which exists even if there is no row.
-    pub fn new(aggregates: &'p [Aggregate], is_one: bool) -> Groups<'p> {
+    pub fn new(aggregates: &'p [Aggregate], is_one: bool, slots: usize) -> Groups<'p> {
         let mut groups = Vec::new();
         if is_one {
             groups.push((Rc::new(Equivalent(Vec::new())), states(aggregates)));
         }
         Groups {
             aggregates,
+            slots,
             index: HashMap::default(),
             groups,
         }
@@ -99,6 +127,9 @@ impl<'p> Groups<'p> {
             return Ok(*group);
         }
         cx.charge(&key.0)?;
+        // The row that comes of it has a place for each slot.
+        let computed = self.aggregates.len() * size_of::<State>();
+        cx.take((computed + self.slots * size_of::<Value>()) as u64)?;
         let key = Rc::new(key);
         let group = self.groups.len();
         self.index.insert(key.clone(), group);
@@ -204,7 +235,8 @@ impl State {
         self.count(weight)?;
         match aggregate.kind {
             AggregateKind::CountAll | AggregateKind::Count => {}
-            AggregateKind::Sum | AggregateKind::Average => self.sum(value, weight)?,
+            AggregateKind::Sum => self.sum(value, weight)?,
+            AggregateKind::Average => self.average(value, weight)?,
             AggregateKind::Min => {
                 if self.value.is_null() || value.order(&self.value).is_lt() {
                     self.value = value;
@@ -253,6 +285,27 @@ impl State {
         Ok(())
     }
 
+    /// Adds to the sums of an average. One of durations has their sum as `value`.
+    fn average(&mut self, value: Value, weight: u64) -> Result<()> {
+        let is_first = self.count == weight;
+        match value {
+            Value::Int(value) if self.value.is_null() => {
+                self.sums.whole += i128::from(value) * i128::from(weight);
+            }
+            Value::Float(value) if self.value.is_null() => {
+                let times = weight as f64;
+                self.sums.float += value * times;
+                self.sums.scaled += value / SCALE * times;
+            }
+            // Of numbers before, which have no sum with it.
+            Value::Duration(_) if self.value.is_null() && !is_first => {
+                arithmetic::binary(Binary::Add, &Value::Int(0), &value)?;
+            }
+            value => self.sum(value, weight)?,
+        }
+        Ok(())
+    }
+
     fn finish(mut self, kind: AggregateKind) -> Result<Value> {
         let count = self.count as f64;
         Ok(match kind {
@@ -262,13 +315,12 @@ impl State {
             AggregateKind::Sum if self.value.is_null() => Value::Int(0),
             AggregateKind::Sum | AggregateKind::Min | AggregateKind::Max => self.value,
             AggregateKind::Average => match &self.value {
-                Value::Null => Value::Null,
-                Value::Int(sum) => Value::Float(*sum as f64 / count),
                 Value::Duration(duration) => {
                     let count = i64::try_from(self.count).map_err(|_| too_many())?;
                     Value::Duration(duration.shared(count)?)
                 }
-                value => Value::Float(number(value)? / count),
+                _ if self.count == 0 => Value::Null,
+                _ => Value::Float(self.sums.of(count)),
             },
             AggregateKind::Collect => Value::list(self.values),
             AggregateKind::StandardDeviation => Value::Float(if self.count < 2 {
@@ -299,6 +351,10 @@ fn percentile(kind: AggregateKind, sorted: &[Value], fraction: f64) -> Result<Va
     }
     let position = fraction * last as f64;
     let (low, high) = (position.floor() as usize, position.ceil() as usize);
+    if low == high {
+        // Between an infinity and itself lies nothing.
+        return Ok(Value::Float(number(&sorted[low])?));
+    }
     let (a, b) = (number(&sorted[low])?, number(&sorted[high])?);
     Ok(Value::Float(a + (b - a) * (position - low as f64)))
 }

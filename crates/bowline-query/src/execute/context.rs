@@ -184,6 +184,22 @@ impl<'g> Context<'g> {
         Ok(bytes)
     }
 
+    /// Takes memory for what an operator keeps beside values.
+    pub fn take(&mut self, bytes: u64) -> Result<()> {
+        self.setting.held.take(bytes)
+    }
+
+    /// What operators hold, without the large values.
+    pub fn held_by_operators(&self) -> u64 {
+        self.setting.held.of_operators()
+    }
+
+    /// Gives back what operators have taken since they held so much, as they are gone.
+    pub fn release_to(&mut self, of_operators: u64) {
+        let more = self.held_by_operators().saturating_sub(of_operators);
+        self.release(more);
+    }
+
     /// Refuses a value of so many bytes that is to be made, if the query may not hold it.
     pub fn room_for(&self, bytes: u64) -> Result<()> {
         self.setting.held.room_for(bytes)

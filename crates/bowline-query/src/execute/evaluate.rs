@@ -370,6 +370,8 @@ fn subquery(
     row: &mut Row,
     cx: &mut Context<'_>,
 ) -> Result<Value> {
+    // Its operators are gone at its end, and have not all been asked for their last row by then.
+    let held = cx.held_by_operators();
     let mut stream = (cx.open)(plan, row.clone());
     let mut count = 0;
     let (mut collected, mut growing) = (Vec::new(), Growing::default());
@@ -385,6 +387,8 @@ fn subquery(
         }
     }
     growing.end(cx);
+    drop(stream);
+    cx.release_to(held);
     Ok(match kind {
         Subquery::Exists => Value::Bool(count > 0),
         Subquery::Count => Value::Int(count),

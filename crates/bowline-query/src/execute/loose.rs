@@ -43,6 +43,11 @@ impl Loose {
         value.is_shared() || value.place().is_some_and(is_noted)
     }
 
+    /// The bytes of those that are noted, also of those that are gone.
+    pub fn bytes(&self) -> u64 {
+        self.kept.1.saturating_add(self.noted)
+    }
+
     /// Whether so many were noted that some may be gone.
     pub fn are_many(&self) -> bool {
         let (values, bytes) = self.kept;

@@ -108,6 +108,12 @@ impl<'g> Held<'g> {
             .set(self.operators.get().saturating_sub(bytes));
     }
 
+    /// What operators hold, without the large values.
+    pub fn of_operators(&self) -> u64 {
+        let values = self.loose.borrow().bytes();
+        self.operators.get().saturating_sub(values)
+    }
+
     /// Takes memory for a large value that an expression has made, until it is gone.
     pub fn take_for_value(&self, value: &Value) -> Result<()> {
         let noted = self.loose.borrow_mut().note(value);

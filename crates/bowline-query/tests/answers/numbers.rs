@@ -306,3 +306,46 @@ fn infinity_and_nan_are_literals() {
     let error = Query::new("RETURN 1e400").run(&MemoryGraph::new(), &Parameters::new());
     assert!(error.is_err(), "it is too large");
 }
+
+fn rows(text: &str) -> Vec<Vec<Value>> {
+    let answer = Query::new(text).run(&MemoryGraph::new(), &Parameters::new());
+    answer.unwrap_or_else(|e| panic!("{text}\n{e}")).rows
+}
+
+/// The sum of what an average is of need not be a value: that of two large integers was an error, and that of two large
+/// floats infinite.
+#[test]
+fn an_average_is_there_though_the_sum_does_not_fit() {
+    let max = i64::MAX;
+    for (list, expected) in [
+        (format!("[{max}, 1]"), 4_611_686_018_427_387_904.0),
+        (
+            format!("[{max}, {max}, {max}]"),
+            9_223_372_036_854_775_807.0,
+        ),
+        ("[1e308, 1e308]".to_owned(), 1e308),
+        ("[-1.5e308, -1.5e308, -1.5e308, 7]".to_owned(), -1.125e308),
+        ("[1, 2, 3.5]".to_owned(), 6.5 / 3.0),
+        ("[0.1, 0.2, 0.3]".to_owned(), (0.1 + 0.2 + 0.3) / 3.0),
+        ("[1.0 / 0.0, 1]".to_owned(), f64::INFINITY),
+    ] {
+        let found = rows(&format!("UNWIND {list} AS x RETURN avg(x)"));
+        assert_eq!(found, [[Value::Float(expected)]], "{list}");
+    }
+    for mixed in ["[1, duration('P1D')]", "[duration('P1D'), 1]", "[1, 'a']"] {
+        let text = format!("UNWIND {mixed} AS x RETURN avg(x)");
+        let found = Query::new(&text).run(&MemoryGraph::new(), &Parameters::new());
+        assert!(found.is_err(), "{mixed}: {found:?}");
+    }
+    assert_eq!(rows("UNWIND [null] AS x RETURN avg(x)"), [[Value::Null]]);
+}
+
+/// Between an infinity and itself nothing was computed right: it was not a number.
+#[test]
+fn a_percentile_at_an_element_is_that_element() {
+    let infinite = [[Value::Float(f64::INFINITY)]];
+    let text = "UNWIND [1.0, 1.0 / 0.0] AS x RETURN percentileCont(x, 1.0)";
+    assert_eq!(rows(text), infinite);
+    let text = "UNWIND [1.0 / 0.0] AS x RETURN percentileCont(x, 0.5)";
+    assert_eq!(rows(text), infinite);
+}

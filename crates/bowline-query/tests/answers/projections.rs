@@ -320,3 +320,16 @@ fn a_subquery_that_ends_with_match_may_have_with() {
         &["MATCH (a:P) WHERE EXISTS { MATCH (a)-->(b) RETURN b MATCH (b)-->(c) } RETURN a.x"],
     );
 }
+
+/// Where MATCH clauses are planned as one, a WITH between them may name a column twice, and a WITH before a RETURN not.
+#[test]
+fn a_with_before_a_match_names_no_column_twice() {
+    all_are(
+        &MemoryGraph::new(),
+        Detail::ColumnNameConflict,
+        &[
+            "MATCH (a:A) WITH a, a RETURN a",
+            "MATCH (a:A) WITH a, a MATCH (a)-->(b) RETURN b",
+        ],
+    );
+}

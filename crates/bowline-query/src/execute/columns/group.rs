@@ -176,7 +176,8 @@ impl<'p> GroupColumns<'p> {
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<Vec<Row>> {
         self.grouping.settle(&self.pipeline.fields, cx);
         self.pipeline.settle(cx);
-        let mut groups = Groups::new(self.aggregates, self.grouping.keys.is_empty());
+        let is_one = self.grouping.keys.is_empty();
+        let mut groups = Groups::new(self.aggregates, is_one, self.argument.len());
         let grouping = &mut self.grouping;
         let sink: &mut Sink<'_> =
             &mut |batch, fields, evaluation| grouping.take(batch, &mut groups, fields, evaluation);
