@@ -280,7 +280,10 @@ impl Caller {
                 self.endpoints.leave(turn);
             }
             // A member that refused to serve the request has done nothing.
-            let is_refused = matches!(error, Error::NotLeader | Error::NotForLearner);
+            let is_refused = matches!(
+                error,
+                Error::NotLeader | Error::NotForLearner | Error::NotServing { .. }
+            );
             if is_refused {
                 self.endpoints.leave(turn);
             }
@@ -322,7 +325,7 @@ mod tests {
 
     /// A caller of two members, of which the first refuses each request. Gives the error of a request, and how often it was
     /// sent.
-    async fn refused(repeat: Repeat, why: &str) -> (Result<()>, usize) {
+    async fn refused(repeat: Repeat, why: &Status) -> (Result<()>, usize) {
         let client = Client::builder()
             .endpoints(["127.0.0.1:1", "127.0.0.1:2"])
             .connect_lazy()
@@ -332,9 +335,10 @@ mod tests {
         let send = |_, _: Request<()>| {
             sent.fetch_add(1, Ordering::Relaxed);
             let is_first = caller.endpoints().current().1.address() == "127.0.0.1:1";
+            let why = why.clone();
             async move {
                 match is_first {
-                    true => Err(Status::data_loss(why)),
+                    true => Err(why),
                     false => Ok(Response::new(())),
                 }
             }
@@ -344,17 +348,18 @@ mod tests {
     }
 
     async fn asked(repeat: Repeat) -> (Result<()>, usize) {
-        refused(repeat, "db/tables/7.table is damaged").await
+        refused(repeat, &Status::data_loss("db/tables/7.table is damaged")).await
     }
 
     /// The member whose data differs refuses each read, and its clients stayed with it, while the others had what was asked
     /// for.
     #[tokio::test]
     async fn a_read_leaves_a_member_whose_data_differs() {
-        let (read, sent) = refused(Repeat::Always, "etcdserver: corrupt cluster").await;
+        let why = Status::data_loss("etcdserver: corrupt cluster");
+        let (read, sent) = refused(Repeat::Always, &why).await;
         assert!(read.is_ok(), "{read:?}");
         assert_eq!(sent, 2);
-        let (changed, sent) = refused(Repeat::Never, "etcdserver: corrupt cluster").await;
+        let (changed, sent) = refused(Repeat::Never, &why).await;
         assert!(matches!(changed, Err(Error::Corrupt)), "{changed:?}");
         assert_eq!(sent, 1);
     }
@@ -367,6 +372,20 @@ mod tests {
         let (read, sent) = asked(Repeat::Always).await;
         assert!(read.is_ok(), "{read:?}");
         assert_eq!(sent, 2);
+    }
+
+    /// What a member refuses while its data is repaired, or while its audit log has no room, came out as a change of unknown
+    /// outcome, and no other member was asked, though nothing was done.
+    #[tokio::test]
+    async fn a_change_goes_on_from_a_member_that_is_being_repaired() {
+        for why in [
+            "bowline: the data of this member is being replaced by that of another one",
+            "bowline: the audit log cannot be written, and calls are not made without it; see its file and its disk",
+        ] {
+            let (changed, sent) = refused(Repeat::Never, &Status::unavailable(why)).await;
+            assert!(changed.is_ok(), "{changed:?}");
+            assert_eq!(sent, 2);
+        }
     }
 
     #[tokio::test]

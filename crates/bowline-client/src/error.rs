@@ -58,16 +58,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 ///
 /// # Errors of any read
 ///
-/// `Unreachable`, `TimedOut`, `Disconnected`, `NoLeader`, `LeaderChanged`, `ServerTimedOut`, `Stopped`: the client has
-/// tried other endpoints within the request timeout, and may be asked again. `Other` with the code `DataLoss`: so it has, and
-/// the text says what is damaged. `Corrupt`, `NotForLearner`, `InvalidReply`: another endpoint may answer. With users:
-/// `PermissionDenied`, `UserRequired`, `AuthenticationFailed`, `InvalidToken`.
+/// `Unreachable`, `Disconnected`, `NoLeader`, `LeaderChanged`, `NotServing`, `ServerTimedOut`, `Stopped`: the client has
+/// tried other endpoints within the request timeout, and may be asked again. `TimedOut`: an endpoint was silent for what was
+/// left of the timeout; the next request goes to another. `Other` with the code `DataLoss`, `Corrupt`, `NotForLearner`: other
+/// endpoints were tried, too; the text of the first says what is damaged. `InvalidReply`: another endpoint may answer. With
+/// users: `PermissionDenied`, `UserRequired`, `AuthenticationFailed`, `InvalidToken`.
 ///
 /// # Errors of any change
 ///
 /// `UnknownOutcome`: read the data before another try. Nothing was changed after any other error: `Unreachable`,
-/// `NoLeader`, `TooManyRequests` and `RateExceeded` (try again later), `NoSpace`, `QuotaExceeded`, `RequestTooLarge`,
-/// `Corrupt`, and those of users. Of writes of blocks: `NotUnique`.
+/// `NoLeader`, `NotServing`, `TooManyRequests` and `RateExceeded` (try again later), `NoSpace`, `QuotaExceeded`,
+/// `RequestTooLarge`, `Corrupt`, and those of users. Of writes of blocks: `NotUnique`.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -134,6 +135,13 @@ pub enum Error {
     /// The cluster has no leader, as far as this member knows. Nothing was written.
     #[error("the cluster has no leader")]
     NoLeader,
+    /// The member does nothing for clients at present, as its data is being repaired or its audit log has no room: ask
+    /// another, or later. Nothing was written.
+    #[error("the member refuses requests at present: {message}")]
+    NotServing {
+        /// Why, in its words.
+        message: String,
+    },
     /// Only the leader does this, and this member is not it.
     #[error("this member is not the leader: ask the leader")]
     NotLeader,
@@ -430,6 +438,7 @@ impl Error {
             Error::TooManyRequests
                 | Error::RateExceeded { .. }
                 | Error::NoLeader
+                | Error::NotServing { .. }
                 | Error::NotLeader
                 | Error::LeaderChanged
                 | Error::Stopped
@@ -449,6 +458,7 @@ impl Error {
         matches!(
             self,
             Error::NoLeader
+                | Error::NotServing { .. }
                 | Error::LeaderChanged
                 | Error::Stopped
                 | Error::ServerTimedOut { .. }
@@ -616,7 +626,10 @@ impl Error {
             text if code == Code::ResourceExhausted && text.contains("received message larger") => {
                 Error::RequestTooLarge
             }
-            // A server or something between that goes away; no server of this API says it of a request
+            text if is_not_serving(text) => Error::NotServing {
+                message: text.trim_start_matches("bowline: ").to_owned(),
+            },
+            // A server or something between that goes away; no server of this API says anything else of a request
             // that it refused.
             _ if code == Code::Unavailable => Error::Disconnected { message: message() },
             _ => Error::Other {
@@ -625,6 +638,12 @@ impl Error {
             },
         }
     }
+}
+
+/// Whether a member says that it did nothing of a request, as its data is being repaired or its audit log has no room.
+fn is_not_serving(text: &str) -> bool {
+    text.starts_with("bowline: the data of this member is being replaced")
+        || text.starts_with("bowline: the audit log cannot be written")
 }
 
 /// The block that a unique index does not allow, among the details of a refusal.

@@ -129,7 +129,8 @@ impl Client {
     }
 
     /// Keeps a lease alive until the handle is dropped or the lease is lost. Returns once the first
-    /// renewal is confirmed. Has to be called within a Tokio runtime.
+    /// renewal is confirmed. Has to be called within a Tokio runtime. A lease of less than a second needs
+    /// [`Client::keep_alive_ms`]: here no renewal says less than one.
     ///
     /// ```no_run
     /// # async fn example(client: bowline_client::Client) -> bowline_client::Result<()> {

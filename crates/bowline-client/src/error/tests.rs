@@ -155,6 +155,9 @@ fn only_what_was_not_done_may_be_tried_again() {
         let error = Error::of_text(Code::Unavailable, &format!("etcdserver: {text}")).of_change();
         assert!(error.is_retryable(), "{error:?}");
     }
+    let repaired = "bowline: the data of this member is being replaced by that of another one";
+    let error = of(Code::Unavailable, repaired).of_change();
+    assert!(error.is_retryable(), "{error:?}");
     for (code, text) in [
         (Code::Unavailable, "etcdserver: request timed out"),
         (Code::Unavailable, "etcdserver: leader changed"),

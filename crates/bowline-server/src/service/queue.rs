@@ -19,7 +19,8 @@
 //!   with the value that it then has.
 //! - A put whose outcome is unknown is repeated until it is known, whether its caller still waits or not: it
 //!   may have left a key that nobody would delete. A key that a repetition finds first, and that was there, is
-//!   left alone all the same: it may be that of another call.
+//!   left alone all the same: it may be that of another call. Where the caller has lost the right to repeat it,
+//!   the key is deleted instead, by the same rule, and then the caller is told.
 //! - A call waits only for its own key and the key just before: when a lock is released, one caller wakes,
 //!   not all. It holds no thread meanwhile.
 
@@ -205,7 +206,8 @@ pub(super) async fn enter(
             }
         };
         let attempt = || enter_once(&context, &caller, &prefix, lease, &value);
-        until_known(context.stopping(), RETRY_PAUSE, told, attempt).await;
+        let take_out = || take_out(&context, &prefix, lease);
+        until_known(context.stopping(), RETRY_PAUSE, told, attempt, take_out).await;
     });
     let outcome = outcome.await;
     outcome.map_err(|_| Fault::Internal("the call was dropped".to_owned()))?
@@ -213,18 +215,25 @@ pub(super) async fn enter(
 
 /// Repeats an attempt to enter a queue until its outcome is known, or the server stops. The caller gets the
 /// outcome. It is told nothing before: its next call under the same lease would be one of the same key, which a
-/// repetition for nobody puts and then deletes.
-async fn until_known<T, F>(
+/// repetition for nobody puts and then deletes. `take_out` deletes what an attempt may have left.
+async fn until_known<T, F, D>(
     mut stopping: watch::Receiver<bool>,
     pause: Duration,
     told: oneshot::Sender<Result<T, Status>>,
     attempt: impl Fn() -> F,
+    take_out: impl Fn() -> D,
 ) where
     F: Future<Output = Result<T, Status>>,
+    D: Future<Output = Result<(), Status>>,
 {
     let mut outcome = attempt().await;
     let mut is_repeated = false;
     loop {
+        if is_repeated && outcome.as_ref().is_err_and(is_without_rights) {
+            until_done(stopping, pause, take_out).await;
+            let _ = told.send(outcome);
+            return;
+        }
         let is_known = match &outcome {
             Ok(_) => true,
             Err(status) if is_repeated => is_without_lease(status),
@@ -252,6 +261,54 @@ fn is_without_lease(status: &Status) -> bool {
     status.code() == Fault::LeaseNotFound.parts().0
 }
 
+/// Whether the caller may not do it: it has lost the right to, its token has ended, or there are users only now.
+fn is_without_rights(status: &Status) -> bool {
+    let refusals = [
+        Fault::PermissionDenied,
+        Fault::InvalidToken,
+        Fault::UserNameEmpty,
+    ];
+    let mut codes = refusals.iter().map(|fault| fault.parts().0);
+    codes.any(|code| status.code() == code)
+}
+
+/// The key of a lease in a queue.
+fn key_in(prefix: &[u8], lease: i64) -> Vec<u8> {
+    [prefix, hexadecimal(lease).as_bytes()].concat()
+}
+
+/// Deletes the key that a put of unknown outcome may have left, unless it is first. The process does it, and changes nothing
+/// else of the key: its caller may not. The put before the deletion tells another call under the same lease, which finds the
+/// key first meanwhile, to make it its own.
+async fn take_out(context: &Context, prefix: &[u8], lease: i64) -> Result<(), Status> {
+    let key = key_in(prefix, lease);
+    let exists = Compare {
+        relation: Relation::NotEqual,
+        ..is_of(&key, Revision::ZERO)
+    };
+    let put = PutOp {
+        key: key.clone(),
+        ignore_value: true,
+        ignore_lease: true,
+        ..PutOp::default()
+    };
+    let txn = Txn {
+        compares: vec![exists],
+        success: vec![Op::Put(put), Op::Range(first_of(prefix))],
+        ..Txn::default()
+    };
+    let (reply, applied) = write(context, &Caller::Process, txn).await?;
+    if !reply.succeeded {
+        return Ok(());
+    }
+    let (_, first) = two_of(reply)?;
+    let first = entry_of(first)?.ok_or_else(foreign_reply)?;
+    if first.key[..] != key[..] {
+        remove(context, &key, applied.reply.revision).await;
+    }
+    Ok(())
+}
+
 /// Puts a key at the end of a queue, once.
 async fn enter_once(
     context: &Arc<Context>,
@@ -260,7 +317,7 @@ async fn enter_once(
     lease: i64,
     value: &Value,
 ) -> Result<Entered, Status> {
-    let key = [prefix, hexadecimal(lease).as_bytes()].concat();
+    let key = key_in(prefix, lease);
     let put = PutOp {
         key: key.clone(),
         value: value.clone(),
@@ -498,9 +555,12 @@ mod tests {
         assert_eq!(attempts.load(Ordering::Relaxed), 1, "once all the same");
     }
 
-    /// What comes of an attempt that returns these, one after the other: what the caller gets, and how many
-    /// attempts there were. The place of an attempt is a number.
-    async fn entered(outcomes: Vec<Result<Arc<()>, Fault>>) -> (Result<Arc<()>, Status>, usize) {
+    /// What comes of an attempt that returns these, one after the other: what the caller gets, how many
+    /// attempts there were, and how many to delete what they left, of which the first fails. The place of an attempt
+    /// is a number.
+    async fn entered(
+        outcomes: Vec<Result<Arc<()>, Fault>>,
+    ) -> (Result<Arc<()>, Status>, usize, usize) {
         let (_stopping, is_stopping) = watch::channel(false);
         let attempts = AtomicUsize::new(0);
         let (told, outcome) = oneshot::channel();
@@ -508,9 +568,17 @@ mod tests {
             let number = attempts.fetch_add(1, Ordering::Relaxed);
             std::future::ready(outcomes[number].clone().map_err(Status::from))
         };
+        let deletions = AtomicUsize::new(0);
+        let take_out = || {
+            std::future::ready(match deletions.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(Status::unavailable("no leader")),
+                _ => Ok(()),
+            })
+        };
         let pause = Duration::from_millis(1);
-        until_known(is_stopping, pause, told, attempt).await;
-        (outcome.await.unwrap(), attempts.into_inner())
+        until_known(is_stopping, pause, told, attempt, take_out).await;
+        let got = outcome.await.unwrap();
+        (got, attempts.into_inner(), deletions.into_inner())
     }
 
     /// A put that a change of the leader interrupted left its key in the queue as long as the lease lived, and
@@ -520,8 +588,8 @@ mod tests {
     async fn a_put_whose_outcome_is_unknown_is_repeated_until_it_is_known() {
         let place = Arc::new(());
         let unknown = || Err(Fault::LeaderChanged);
-        let (got, attempts) = entered(vec![unknown(), Ok(place.clone())]).await;
-        assert_eq!((got.is_ok(), attempts), (true, 2));
+        let (got, attempts, deletions) = entered(vec![unknown(), Ok(place.clone())]).await;
+        assert_eq!((got.is_ok(), attempts, deletions), (true, 2, 0));
         drop(got);
         // However long there is no leader.
         let later = vec![
@@ -530,14 +598,65 @@ mod tests {
             unknown(),
             Ok(place.clone()),
         ];
-        let (got, attempts) = entered(later).await;
+        let (got, attempts, _) = entered(later).await;
         assert_eq!((got.is_ok(), attempts), (true, 4));
         // The keys of a lease that has ended are gone.
         let ended = vec![unknown(), unknown(), Err(Fault::LeaseNotFound)];
         assert_eq!(entered(ended).await.1, 3);
         // A refusal is known.
-        let (got, attempts) = entered(vec![Err(Fault::NoLeader)]).await;
+        let (got, attempts, _) = entered(vec![Err(Fault::NoLeader)]).await;
         assert_eq!((got.is_err(), attempts), (true, 1));
+    }
+
+    /// Who lost the right to a queue, or whose token ended, after a put of unknown outcome was told nothing: the put was
+    /// repeated twice a second, and refused, for ever.
+    #[tokio::test]
+    async fn who_loses_the_rights_after_an_unknown_outcome_is_told_so() {
+        for refusal in [
+            Fault::PermissionDenied,
+            Fault::InvalidToken,
+            Fault::UserNameEmpty,
+        ] {
+            let outcomes = vec![Err(Fault::LeaderChanged), Err(refusal.clone())];
+            let (got, attempts, deletions) = entered(outcomes).await;
+            let (code, text) = refusal.parts();
+            let told = got.unwrap_err();
+            assert_eq!((told.code(), told.message()), (code, &*text));
+            assert_eq!((attempts, deletions), (2, 2), "{refusal:?}");
+        }
+        // An attempt that is refused at first has left nothing.
+        let refused = vec![Err(Fault::PermissionDenied)];
+        let (got, attempts, deletions) = entered(refused).await;
+        assert_eq!((got.is_err(), attempts, deletions), (true, 1, 0));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_put_of_unknown_outcome_has_left_is_deleted_unless_it_is_first() {
+        let server = TestServer::start().await;
+        let context = server.context();
+        let prefix = prefix(b"chair");
+        let mut left = Vec::new();
+        for _ in 0..2 {
+            let lease = lease_of(context, &Caller::Nobody, 0).await.unwrap();
+            let value = Value::from("told");
+            let entered = enter(context, Caller::Nobody, b"chair", lease, value).await;
+            let place = entered.unwrap().place;
+            left.push((place.key.clone(), lease));
+            place.keep();
+        }
+        let without_key = lease_of(context, &Caller::Nobody, 0).await.unwrap();
+        for lease in [left[0].1, left[1].1, without_key] {
+            take_out(context, &prefix, lease).await.unwrap();
+        }
+        let op = RangeOp {
+            limit: 0,
+            ..first_of(&prefix)
+        };
+        let read = context.client.range(&op, ReadLevel::Linearizable).await;
+        let entries = read.unwrap().value.entries;
+        assert_eq!(entries.len(), 1, "{entries:?}");
+        assert_eq!(entries[0].key[..], left[0].0[..]);
+        assert_eq!(&entries[0].value[..], b"told");
     }
 
     /// A call that found its key first wrote the value back that it had read before. Where the owner of the

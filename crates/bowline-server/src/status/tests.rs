@@ -201,6 +201,24 @@ fn locks_and_elections_refuse_in_words_of_their_own() {
 }
 
 #[test]
+fn what_leaves_no_doubt_has_a_text_that_the_client_knows() {
+    for (fault, text) in [
+        (
+            Fault::Repairing,
+            "bowline: the data of this member is being replaced",
+        ),
+        (
+            Fault::AuditLogFull,
+            "bowline: the audit log cannot be written",
+        ),
+    ] {
+        let status = Status::from(fault);
+        assert_eq!(status.code(), Code::Unavailable, "{status}");
+        assert!(status.message().starts_with(text), "{status}");
+    }
+}
+
+#[test]
 fn what_the_node_refuses_has_its_row() {
     let of = |error: Error| status(error).message().to_owned();
     let compacted = Refusal::Compacted {

@@ -32,6 +32,14 @@ const WAITING_MAX: usize = 16;
 /// The approximate memory of a watch besides its keys.
 const WATCH_BYTES: usize = 1 << 10;
 
+/// What waits until it is known who the caller is.
+enum Waiting {
+    Request(pb::WatchRequest),
+    /// The creation of a watch for which there was no memory. Answers come in the order of the creations: it is refused when
+    /// its turn comes.
+    Refused,
+}
+
 /// One client's watches.
 pub(crate) struct WatchSession {
     reply_header: Arc<ReplyHeader>,
@@ -46,7 +54,7 @@ pub(crate) struct WatchSession {
     charge: Charge,
     rights: WatchRights,
     /// Requests that came before the caller was known, or while this member caught up.
-    waiting: Vec<pb::WatchRequest>,
+    waiting: Vec<Waiting>,
     /// One before these that is refused if the caller may not have it once this member has caught up.
     refused: Option<pb::WatchCreateRequest>,
     /// What these requests are charged for.
@@ -173,10 +181,10 @@ impl WatchSession {
         {
             return;
         }
-        self.waiting.push(request);
+        self.waiting.push(Waiting::Request(request));
     }
 
-    /// Charges a request that waits, or refuses it where there is no memory for it.
+    /// Charges a request that waits. Where there is no memory for it, only its refusal waits.
     fn hold(&mut self, request: &pb::WatchCreateRequest) -> bool {
         let keys_bytes = request.key.len() + request.range_end.len();
         let bytes = keys_bytes + size_of_val(&request.filters[..]);
@@ -184,7 +192,12 @@ impl WatchSession {
         if is_held {
             self.waiting_bytes += bytes;
         } else {
-            self.create(request, Err(Fault::OutOfMemory.parts().1));
+            if let Some(audit) = &self.audit
+                && audit.admit().is_ok()
+            {
+                audit.refused(request, &Fault::OutOfMemory.parts().1);
+            }
+            self.waiting.push(Waiting::Refused);
         }
         is_held
     }
@@ -199,8 +212,13 @@ impl WatchSession {
             let permitted = self.permitted(&create);
             self.create(&create, permitted);
         }
-        for request in waiting {
-            self.handle(request);
+        for waiting in waiting {
+            match waiting {
+                Waiting::Request(request) => self.handle(request),
+                // One before it waits once more.
+                Waiting::Refused if self.rights.is_sought() => self.waiting.push(waiting),
+                Waiting::Refused => self.refuse(&Fault::OutOfMemory.parts().1),
+            }
         }
     }
 
@@ -339,9 +357,10 @@ mod tests {
         Caller, Command, Grant, Op, Permission, PutOp, Session, Txn, UsersChange,
     };
     use bytes::Bytes;
+    use tokio::sync::oneshot;
 
     use super::*;
-    use crate::memory::in_account;
+    use crate::memory::{Account, in_account};
     use crate::test_server::TestServer;
 
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -398,8 +417,13 @@ mod tests {
     }
 
     fn create(key: impl Into<Bytes>) -> pb::WatchRequest {
+        create_as(0, key)
+    }
+
+    fn create_as(watch_id: i64, key: impl Into<Bytes>) -> pb::WatchRequest {
         let create = pb::WatchCreateRequest {
             key: key.into(),
+            watch_id,
             ..pb::WatchCreateRequest::default()
         };
         pb::WatchRequest {
@@ -510,35 +534,63 @@ mod tests {
         assert_eq!(session.charge.bytes(), WATCH_BYTES + 2);
     }
 
+    /// A session of a caller that is told later, with its account, whose connection may have so many bytes.
+    fn of_somebody(
+        server: &TestServer,
+        bytes_max: usize,
+    ) -> (WatchSession, Arc<Account>, oneshot::Sender<Caller>) {
+        let memory = Memory::new(1 << 20, bytes_max);
+        let account = memory.account();
+        let (tell, caller) = oneshot::channel::<Caller>();
+        let seek = Box::pin(async move { Ok::<_, Status>(caller.await.unwrap()) });
+        let rights = WatchRights::sought(server.context().client.clone(), seek);
+        let opened = in_account(&mut Some(account.clone()), || open(server, &memory, rights));
+        (opened.0, account, tell)
+    }
+
     /// Requests of a client whose token this member did not know yet were charged to nobody, 32 MiB of each stream.
     #[tokio::test(flavor = "multi_thread")]
     async fn requests_that_wait_for_the_caller_are_charged() {
         const KEY_BYTES: usize = 60_000;
         let server = TestServer::start().await;
         // Two such keys are within it, with what no connection is charged for.
-        let memory = Memory::new(1 << 20, 100_000);
-        let account = memory.account();
-        let (tell, caller) = tokio::sync::oneshot::channel::<Caller>();
-        let seek = Box::pin(async move { Ok::<_, Status>(caller.await.unwrap()) });
-        let rights = WatchRights::sought(server.context().client.clone(), seek);
-        let opened = in_account(&mut Some(account.clone()), || {
-            open(&server, &memory, rights)
-        });
-        let mut session = opened.0;
+        let (mut session, account, tell) = of_somebody(&server, 100_000);
         for (number, used) in [KEY_BYTES, 2 * KEY_BYTES, 2 * KEY_BYTES].iter().enumerate() {
             session.handle(create(vec![b'k'; KEY_BYTES]));
             assert_eq!(account.used(), *used, "{number}");
         }
-        let message = next(&mut session).await.unwrap();
-        assert!(message.created && message.canceled, "{message:?}");
-        assert_eq!(message.cancel_reason, Fault::OutOfMemory.parts().1);
         assert!(tell.send(Caller::Nobody).is_ok());
         let message = next(&mut session).await.unwrap();
         assert!(message.created && !message.canceled, "{message:?}");
-        // What waited is given back: there is one watch, and no room for the second.
+        // What waited is given back: there is one watch, and no room for the others.
+        for _ in 0..2 {
+            let message = next(&mut session).await.unwrap();
+            assert!(message.created && message.canceled, "{message:?}");
+            assert_eq!(message.cancel_reason, Fault::OutOfMemory.parts().1);
+        }
         assert_eq!(account.used(), WATCH_BYTES + 2 * KEY_BYTES);
         drop(session);
         assert_eq!(account.used(), 0);
+    }
+
+    /// A creation that found no memory while it waited was refused ahead of those that waited before it. Clients take a
+    /// refusal, which has no id, for that of their oldest creation: one of their watches ended, and another was told its events.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_request_that_finds_no_memory_is_refused_in_its_turn() {
+        let server = TestServer::start().await;
+        let (mut session, _account, tell) = of_somebody(&server, 100_000);
+        session.handle(create_as(1, "a"));
+        session.handle(create_as(2, vec![b'b'; 200_000]));
+        session.handle(create_as(3, "c"));
+        let is_silent = std::future::poll_fn(|task| Poll::Ready(session.poll(task).is_pending()));
+        assert!(is_silent.await, "one before it waits");
+        assert!(tell.send(Caller::Nobody).is_ok());
+        for (watch_id, is_refused) in [(1, false), (NO_WATCH, true), (3, false)] {
+            let message = next(&mut session).await.unwrap();
+            assert!(message.created, "{message:?}");
+            let told = (message.watch_id, message.canceled);
+            assert_eq!(told, (watch_id, is_refused), "{message:?}");
+        }
     }
 
     #[test]

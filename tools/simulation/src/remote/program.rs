@@ -58,6 +58,7 @@ impl Program {
     pub(super) fn judge(&self, error: &Error) {
         let is_expected = match error {
             Error::NoLeader
+            | Error::NotServing { .. }
             | Error::NotLeader
             | Error::LeaderChanged
             | Error::NotForLearner
